@@ -8,10 +8,13 @@
  * "robust".
  *
  * "robust" compares plans under price errors. Every cascade takes 1 to 1 + JITTER times its
- * seconds, the same for all policies. In two cases a rank needs 1.5 times its seconds.
+ * seconds, the same for all policies, in draws that share this range evenly. In one case a rank
+ * needs 1.5 times its seconds.
  * weft's plans are executed as planned, and as plans of shortest expected time with late dispatch.
- * The latter see the errors of their own earlier iterations only. Degrees 3, 6 and 12 and every
- * fourth shape are held out: the others determine their prices, as in `weft train`.
+ * The latter see the errors of their own earlier iterations only, of all draws before.
+ * Degrees 3, 6 and 12 and every fourth shape are held out: the others determine their prices, as in
+ * `weft train`. weft encodes samples in the step or one iteration ahead; the other policies encode
+ * in the step.
  *
  * Each rank is a thread with a device and a clock of its own. Programs, groups, transfers and
  * collectives are the ones of a run, and messages advance the clocks. The transformer has a tenth
@@ -152,11 +155,11 @@ int main(int argc, char **argv)
     bool wanted[WEFT_POLICY_COUNT];
     for (int policy = 0; policy < WEFT_POLICY_COUNT; policy++)
         wanted[policy] = !only || policy == WEFT_POLICY_ARACHNE;
-    if (nodes < 1 || nodes > MOST_RANKS / 8 || iterations < 1) {
+    if (nodes < 1 || nodes > MOST_RANKS / 8 || iterations < 1 || iterations > MOST_ITERATIONS) {
         fprintf(stderr,
-                "bench/cascades [NODES [STAGE [ITERATIONS [fast|slow [all|weft|robust]]]]], up to "
-                "%d nodes\n",
-                MOST_RANKS / 8);
+                "bench/cascades [NODES [STAGE [ITERATIONS [fast|slow "
+                "[all|weft|robust]]]]], up to %d nodes, %d iterations\n",
+                MOST_RANKS / 8, MOST_ITERATIONS);
         return 1;
     }
     p.arena = weft_arena_create();
@@ -174,7 +177,7 @@ int main(int argc, char **argv)
     printf("%s on %d ranks, %" PRId64 " samples, %d iterations, links %s\n", name, all.ranks,
            samples, iterations, links);
     if (robust)
-        compare_errors(&p, &stage, samples, iterations, degree, name);
+        compare_errors(&p, &(errors_setup){name, &stage, samples, iterations, degree});
     else
         print(name, links, t, degree);
     ranks_end();

@@ -1,302 +1,510 @@
 #include "cascades_errors.h"
 
+#include "ahead_plans.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "comm/coll_algorithms.h"
 #include "plan/cascade/baselines.h"
 #include "plan/cascade/genetic.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { SCENARIOS = 16, JUDGES = 128 };
+/* DRAWS: of errors in each iteration, which share the range of a cascade evenly. */
+enum { SCENARIOS = 16, JUDGES = 128, DRAWS = 4 };
 
-/* Planners in addition to the policies: shortest expected time, and the same search with known
- * errors of the iteration. */
-enum { ROBUST = WEFT_POLICY_COUNT, CLAIRVOYANT, PLANNERS };
+enum { STATIC, FLEXSP, KNAPFORMER, RULES };
+/* weft's plan with the shortest makespan, and the one with the shortest expected time. */
+enum { PLANNED, ROBUST, OWN };
+/* weft's encoders. The other policies encode in the step. */
+enum { IN_STEP, AHEAD, WAYS };
+static const weft_policy rule[RULES] = {WEFT_POLICY_STATIC, WEFT_POLICY_FLEXSP,
+                                        WEFT_POLICY_KNAPFORMER};
 
-/* A case of the comparison, and weft's record of its errors. */
+/* WIDE: every degree. NARROW: degrees within a node. */
+enum { WIDE, NARROW, SETS };
+
+/* weft's plans of an iteration. With encoders ahead, `list` has its transformers and the encoders of
+ * the next iteration, in the places of its own. */
+typedef struct own_plans {
+    weft_cascade_list list, narrow;
+    weft_cascade_problem problem[SETS];
+    weft_cascade_result found[SETS];
+    weft_placement shortest;
+    weft_placed_iteration planned;
+} own_plans;
+
+/* An iteration and the plans that do not depend on errors. */
+typedef struct iteration {
+    weft_arena *arena;
+    weft_workload w;
+    uint64_t seed;
+    int sets; /* 1 on one node, else SETS */
+    weft_dispatch_hand hand[MOST_CASCADES];
+    bool trains[MOST_CASCADES];
+    made by[RULES];
+    own_plans own[WAYS];
+} iteration;
+
+/* Prices of executed cascades: all of a profiled shape and degree, of a held-out degree, and of a
+ * held-out shape. */
+enum { PROFILED, DEGREE, SHAPE, KINDS, MOST_ERRORS = 1 << 15 };
+typedef struct priced {
+    double off[MOST_ERRORS]; /* executed over predicted - 1 */
+    int64_t count;
+} priced;
+
+/* weft's record of errors with one way of encoding, and its results. Sums over iterations and
+ * draws. */
+typedef struct own_record {
+    weft_price_errors dit, encoder;
+    weft_rank_speeds speeds;
+    double seconds[OWN], planning;
+    int64_t moved, late, cascades;
+} own_record;
+
+/* A case of the comparison. */
 typedef struct trial {
     const char *name;
     double jitter;
     int slow;
-    weft_price_errors dit, encoder;
-    weft_rank_speeds speeds;
-    double sums, last; /* reductions, in all and their last part; INFINITY: not measured */
-    double seconds[PLANNERS], planning; /* sums over the iterations */
-    int64_t moved, late, cascades;
+    int draws;             /* 1 without jitter, as all draws are equal */
+    double seconds[RULES]; /* sums over iterations and draws */
+    own_record own[WAYS];
 } trial;
 
-/* Errors of prices, executed over predicted - 1. */
-typedef struct priced {
-    double sum, worst;
-    int64_t count;
-} priced;
+static struct {
+    errors_setup s;
+    planner *p;
+    iteration iteration[MOST_ITERATIONS + 1];
+    double reduce, last;     /* seconds of the gradient all-reduce; of its last part */
+    priced priced[2][KINDS]; /* transformers, autoencoders */
+    ahead_chain chain;
+} bench;
 
-/* Errors of transformers and encoders, profiled and held out. */
-typedef struct priced_all {
-    priced of[2][2];
-} priced_all;
+/* ---- iterations ------------------------------------------------------------------------------ */
 
-static void price_error(priced *of, double off)
+static void find_hands(iteration *x)
 {
-    of->sum += fabs(off);
-    of->worst = fmax(of->worst, fabs(off));
-    of->count++;
+    const weft_cascade_list *list = &x->own[IN_STEP].list;
+    for (int64_t c = 0; c < list->count; c++) {
+        const int b = bucket_of(&x->w.bucket[c / (list->count / x->w.count)]);
+        const weft_cascade_row row = row_of(NULL, b, WEFT_CASCADE_VAE);
+        const double bytes = 4.0 * (double)(all.size[b].batch * weft_cascade_row_floats(&row));
+        x->trains[c] = strstr(list->item[c].id, ".dit");
+        x->hand[c] = x->trains[c] ? (weft_dispatch_hand){bytes / 450e9, bytes / all.between}
+                                  : (weft_dispatch_hand){0};
+    }
 }
 
-/* Cascades of all lists have one order, so all policies have the same factors. */
-static void draw_factors(const trial *t, int64_t iteration)
+/* Searches the plan of shortest makespan in a set of degrees. */
+static void solve(const iteration *x, own_plans *own, int set, weft_placement *out)
 {
-    for (int c = 0; c < MOST_CASCADES; c++)
-        all.factor[c] =
-            1 + t->jitter * (double)weft_random_uniform(weft_seed_mix(41, (uint64_t)iteration),
-                                                        WEFT_RNG_TEST, (uint64_t)c);
+    const weft_cascade_search search = {.seed = x->seed, .threads = 1};
+    weft_cascade_problem *p = &own->problem[set];
+    int32_t *first, *devices;
+    check(weft_cascade_problem_create(set == NARROW ? &own->narrow : &own->list, all.ranks,
+                                      (double)all.cluster.device.memory, p));
+    p->per_node = x->sets > 1 ? all.cluster.devices : 0;
+    p->by_producers = true;
+    check(weft_cascade_solve(p, &search, x->arena, &own->found[set]));
+    check(weft_assign(p, &own->found[set].schedule, &all.cluster, (weft_assign_options){true, true},
+                      x->arena, &first, &devices));
+    check(weft_placement_of(p, &own->found[set].schedule, first, devices, x->arena, out));
+}
+
+static void search_planned(iteration *x, own_plans *own)
+{
+    weft_placement found;
+    check(weft_cascade_list_within(&own->list, all.cluster.devices,
+                                   (double)all.cluster.device.memory, x->arena, &own->narrow));
+    for (int set = 0; set < x->sets; set++) {
+        solve(x, own, set, &found);
+        if (set == 0 || found.makespan < own->shortest.makespan)
+            own->shortest = found;
+    }
+    place(&own->shortest, &own->list, &x->w, WEFT_SP_ULYSSES, x->arena, &own->planned);
+}
+
+/* Makes the list with encoders of the next iteration, which have no predecessors. */
+static void take_encoders(iteration *x, const iteration *next)
+{
+    const weft_cascade_list *from = &x->own[IN_STEP].list;
+    weft_cascade_list *to = &x->own[AHEAD].list;
+    to->count = from->count;
+    check(WEFT_ARENA_NEW(x->arena, to->item, to->count, "the benchmark"));
+    for (int64_t c = 0; c < to->count; c++) {
+        to->item[c] = x->trains[c] ? from->item[c] : next->own[IN_STEP].list.item[c];
+        to->item[c].after_count = 0;
+    }
+}
+
+/* The last iteration only has encoders for the one before. */
+static void open_iterations(void)
+{
+    const int count = bench.s.iterations + 1;
+    for (int i = 0; i < count; i++) {
+        iteration *x = &bench.iteration[i];
+        *x = (iteration){.arena = weft_arena_create(),
+                         .seed = 1 + (uint64_t)i,
+                         .sets = all.cluster.nodes > 1 ? SETS : 1};
+        check(weft_workload_draw(x->arena, bench.s.stage, bench.s.samples, x->seed, &x->w));
+        for (int k = 0; k < RULES; k++) /* profiles all that is not held out */
+            make_list(bench.p, &x->w, method_of(rule[k]), x->arena, &x->own[IN_STEP].list);
+    }
+    for (int i = 0; i < count; i++) {
+        iteration *x = &bench.iteration[i];
+        make_list(bench.p, &x->w, WEFT_SP_ULYSSES, x->arena, &x->own[IN_STEP].list);
+        find_hands(x);
+        for (int k = 0; k < RULES; k++)
+            plan_one(bench.p, &x->w, rule[k], x->seed, bench.s.degree[rule[k]], x->arena,
+                     &x->by[k]);
+    }
+    for (int i = 0; i < bench.s.iterations; i++) {
+        iteration *x = &bench.iteration[i];
+        take_encoders(x, x + 1);
+        for (int way = 0; way < WAYS; way++)
+            search_planned(x, &x->own[way]);
+    }
+}
+
+static void close_iterations(void)
+{
+    for (int i = 0; i <= bench.s.iterations; i++) {
+        for (int k = 0; k < WAYS * SETS; k++)
+            weft_cascade_problem_free(&bench.iteration[i].own[k / SETS].problem[k % SETS]);
+        weft_arena_free(bench.iteration[i].arena);
+    }
+}
+
+/* ---- executions ------------------------------------------------------------------------------ */
+
+/* Factor of a cascade. All plans have the same ones. */
+static double factor_of(const trial *t, uint64_t seed, int64_t c, int draw)
+{
+    weft_rng rng =
+        weft_rng_make(weft_seed_mix(weft_seed_mix(41, seed), (uint64_t)c), WEFT_RNG_TEST);
+    double at[DRAWS];
+    int part[DRAWS];
+    for (int k = 0; k < DRAWS; k++) {
+        const int other = (int)weft_rng_below(&rng, (uint64_t)k + 1);
+        part[k] = part[other];
+        part[other] = k;
+    }
+    for (int k = 0; k < DRAWS; k++)
+        at[k] = (part[k] + weft_rng_f64(&rng)) / DRAWS;
+    return 1 + t->jitter * at[draw];
+}
+
+/* Sets the errors of an execution. A cascade has the same ones wherever it runs. `ahead`: encoders
+ * are of the next iteration. */
+static void set_errors(const trial *t, const iteration *x, int draw, bool ahead)
+{
+    memset(all.factor, 0, sizeof all.factor);
+    for (int64_t c = 0; c < x->own[IN_STEP].list.count; c++)
+        all.factor[c] = factor_of(t, x->seed + (ahead && !x->trains[c]), c, draw);
     all.slow = t->slow;
 }
 
-/* Errors of estimates and slow ranks, as measured in weft's own iterations. */
-static void learn(trial *t, const made *m)
+static double seconds_in_all(const executed *e)
 {
-    double summing = 0;
+    return e->makespan + e->exposed;
+}
+
+/* The samples of iteration `x`, as weft_placed_iteration has them. */
+static const weft_placed_sample *samples_of(const iteration *x)
+{
+    return x->by[FLEXSP].there ? x->by[FLEXSP].plan.sample : x->by[STATIC].plan.sample;
+}
+
+/* Encodes the samples of the first iteration, as the first iteration of a run does. */
+static void begin_chain(void)
+{
+    static ahead_plan to;
+    const iteration *x = &bench.iteration[0];
+    weft_placed_iteration plan = x->by[x->by[FLEXSP].there ? FLEXSP : STATIC].plan;
+    bench.chain.batches = 0;
+    memset(all.factor, 0, sizeof all.factor);
+    all.slow = -1;
+    ahead_put(&bench.chain, samples_of(x), &plan, &to);
+    check(weft_placed_check(&plan, all.ranks, "bench"));
+    (void)execute(&plan);
+    ahead_keep(&bench.chain, bench.s.samples);
+}
+
+/* Executes one of weft's plans of iteration `index`, and returns its seconds. */
+static double run_own(const trial *t, int index, int draw, int way, const weft_placed_iteration *of)
+{
+    static ahead_plan to;
+    const iteration *x = &bench.iteration[index];
+    weft_placed_iteration plan = *of;
+    set_errors(t, x, draw, way == AHEAD);
+    if (way == AHEAD) {
+        ahead_put(&bench.chain, samples_of(x + 1), &plan, &to);
+        check(weft_placed_check(&plan, all.ranks, "bench"));
+    }
+    const executed e = execute(&plan);
+    if (way == AHEAD)
+        ahead_keep(&bench.chain, bench.s.samples);
+    return seconds_in_all(&e);
+}
+
+/* ---- prices and records ---------------------------------------------------------------------- */
+
+static int kind_of(int bucket, int degree)
+{
+    return !held_out(bench.p, bucket, degree) ? PROFILED
+           : held_out(bench.p, bucket, 1)     ? SHAPE
+                                              : DEGREE;
+}
+
+/* Notes the errors of all prices in the last execution, which has no other errors. */
+static void note_prices(void)
+{
+    const weft_placed_iteration *as = simulated.executed;
+    for (int64_t c = 0; c < weft_placed_scheduled(as); c++) {
+        const weft_placed_cascade *one = &as->cascade[c];
+        if (one->module == WEFT_CASCADE_TEXT)
+            continue;
+        priced *of = &bench.priced[one->module != WEFT_CASCADE_DIT]
+                                  [kind_of(as->sample[one->sample].bucket, (int)one->at.degree)];
+        if (of->count < MOST_ERRORS)
+            of->off[of->count++] = seconds_of(as, c) / one->at.seconds - 1;
+    }
+}
+
+/* Learns the errors of estimates and slow ranks from the last execution, of `plan`. */
+static void learn(own_record *t, const weft_placed_iteration *plan)
+{
     const weft_placed_iteration *as = simulated.executed;
     double busy[MOST_RANKS], slow[MOST_RANKS];
     weft_rank_speeds_get(&t->speeds, slow);
-    for (int64_t c = 0; c < as->cascades; c++) {
-        const weft_assigned *at = &as->cascade[c].at, *planned = &m->plan.cascade[c].at;
+    for (int64_t c = 0; c < plan->cascades; c++) {
+        const weft_assigned *at = &as->cascade[c].at, *planned = &plan->cascade[c].at;
         const bool dit = as->cascade[c].module == WEFT_CASCADE_DIT;
-        if (dit)
-            summing = fmax(summing, end_of(as, c) - seconds_of(as, c) * 2 / 3);
         double most = 1;
+        bool stayed = false;
         for (int64_t i = 0; i < at->degree; i++) {
             busy[i] = simulated.done[at->device[i]][c].busy;
             most = fmax(most, slow[at->device[i]]);
-            bool stayed = false;
-            for (int64_t k = 0; k < planned->degree; k++)
-                stayed = stayed || planned->device[k] == at->device[i];
-            t->moved += !stayed && i == 0;
+            stayed = stayed || planned->device[i] == at->device[0];
         }
+        t->moved += !stayed;
         t->cascades++;
         weft_price_errors_add(dit ? &t->dit : &t->encoder, seconds_of(as, c) / most / at->seconds);
         if (dit)
             weft_rank_speeds_add(&t->speeds, at->device, busy, at->degree, at->seconds);
     }
-    t->sums = fmin(t->sums, m->as.makespan + m->as.exposed - summing);
-    t->last = fmin(t->last, m->as.exposed);
 }
 
 /* ---- plans by expected seconds --------------------------------------------------------------- */
 
-/* Input of a search by expected seconds for one iteration. */
-typedef struct outlook {
-    weft_cascade_list list;
-    weft_cascade_problem problem;
-    weft_policy_request request;
-    weft_dispatch_hand hand[MOST_CASCADES];
-    bool trains[MOST_CASCADES];
-    double factor[SCENARIOS * MOST_CASCADES], judge[JUDGES * MOST_CASCADES];
-    weft_expect_setup setup;
-} outlook;
-
-static void open_outlook(planner *p, const trial *t, const weft_workload *w, uint64_t seed,
-                         weft_arena *arena, outlook *o)
+/* Searches in all sets of degrees, from the plan of shortest makespan and, with encoders in the
+ * step, from the plans of the rules. Returns the expected seconds. */
+static double search_sets(const iteration *x, int way, weft_expect_setup *setup, weft_arena *arena,
+                          weft_placement *out)
 {
-    make_list(p, w, WEFT_SP_ULYSSES, arena, &o->list);
-    check(weft_workload_request(&p->costs, w, &o->list, arena, &o->request));
-    check(weft_cascade_problem_create(&o->list, all.ranks, (double)all.cluster.device.memory,
-                                      &o->problem));
-    o->problem.per_node = all.cluster.nodes > 1 ? all.cluster.devices : 0;
-    o->problem.by_producers = true;
-    for (int64_t c = 0; c < o->list.count; c++) {
-        const int b = bucket_of(&w->bucket[c / (o->list.count / w->count)]);
-        const weft_cascade_row row = row_of(NULL, b, WEFT_CASCADE_VAE);
-        o->trains[c] = strstr(o->list.item[c].id, ".dit");
-        const double bytes =
-            o->trains[c] ? 4.0 * (double)(all.size[b].batch * weft_cascade_row_floats(&row)) : 0;
-        o->hand[c] = (weft_dispatch_hand){bytes / 450e9, bytes / all.between};
-    }
-    o->setup = (weft_expect_setup){.list = &o->list,
-                                   .problem = &o->problem,
-                                   .cluster = &all.cluster,
-                                   .assign = {true, true},
-                                   .factor = o->factor,
-                                   .validation = o->judge,
-                                   .trains = o->trains,
-                                   .transfer = o->hand,
-                                   .reduce = fmin(p->sums, t->sums),
-                                   .last = isfinite(t->last) ? t->last : p->last_sum,
-                                   .seed = seed,
-                                   .evaluations = all.ranks > 16 ? 2000 : 5000};
-}
-
-/* Search that starts at weft's plan of shortest makespan, the FlexSP-like and the KnapFormer-like
- * plan, with and without late dispatch. */
-static void search_outlook(outlook *o, weft_arena *arena, made *m)
-{
-    static const weft_policy rules[] = {WEFT_POLICY_FLEXSP, WEFT_POLICY_KNAPFORMER};
-    const weft_cascade_search search = {.seed = o->setup.seed, .threads = 1};
-    weft_cascade_result result;
-    weft_placement also[3], out[2];
-    int32_t *first, *devices;
-    double value[2];
+    const own_plans *own = &x->own[way];
+    weft_placement also[RULES + 1], found;
+    double least = INFINITY, value;
     int count = 1;
-    check(weft_cascade_solve(&o->problem, &search, arena, &result));
-    check(weft_assign(&o->problem, &result.schedule, &all.cluster, o->setup.assign, arena, &first,
-                      &devices));
-    check(weft_placement_of(&o->problem, &result.schedule, first, devices, arena, &also[0]));
-    for (size_t i = 0; i < WEFT_COUNT(rules); i++)
-        count += weft_policy_place(rules[i], &o->request, arena, &also[count]) == WEFT_OK;
-    for (int late = 0; late < 2; late++) {
-        o->setup.late = late;
-        check(weft_expect_search(&o->setup, &result.schedule, also, count, arena, &out[late],
-                                 &value[late]));
+    also[0] = own->shortest;
+    for (int k = FLEXSP; k < RULES && way == IN_STEP; k++)
+        if (x->by[k].there)
+            also[count++] = x->by[k].placed;
+    for (int set = 0; set < x->sets; set++) {
+        setup->problem = &own->problem[set];
+        check(weft_expect_search(setup, &own->found[set].schedule, also, count, arena, &found,
+                                 &value));
+        if (value < least)
+            *out = found;
+        least = fmin(least, value);
     }
-    const int late = value[1] * (1 + WEFT_EXPECT_LATE) < value[0];
-    m->there = true;
-    m->placed = out[late];
-    m->plan.late = late;
+    return least;
 }
 
-static void plan_expected(planner *p, trial *t, const weft_workload *w, uint64_t seed,
-                          weft_arena *arena, made *m)
+/* Plans with a record, with late dispatch if it is shorter. The dispatcher of the next execution
+ * has the speeds of the ranks. */
+static void plan_expected(own_record *t, const iteration *x, int way, weft_arena *arena,
+                          weft_placed_iteration *out)
 {
-    static outlook o;
+    static double factor[SCENARIOS * MOST_CASCADES], judge[JUDGES * MOST_CASCADES];
+    const weft_cascade_list *list = &x->own[way].list;
     const weft_price_errors *of[MOST_CASCADES];
-    open_outlook(p, t, w, seed, arena, &o);
-    for (int64_t c = 0; c < o.list.count; c++)
-        of[c] = o.trains[c] ? &t->dit : &t->encoder;
+    weft_placement found[2];
+    double value[2];
+    for (int64_t c = 0; c < list->count; c++)
+        of[c] = x->trains[c] ? &t->dit : &t->encoder;
     weft_rank_speeds_get(&t->speeds, simulated.slow);
-    o.setup.slow = simulated.slow;
-    o.setup.scenarios = t->dit.count ? SCENARIOS : 1;
-    o.setup.validations = t->dit.count ? JUDGES : 0;
+    weft_expect_setup setup = {.list = list,
+                               .cluster = &all.cluster,
+                               .assign = {true, true},
+                               .scenarios = t->dit.count ? SCENARIOS : 1,
+                               .factor = factor,
+                               .validations = t->dit.count ? JUDGES : 0,
+                               .validation = judge,
+                               .slow = simulated.slow,
+                               .trains = x->trains,
+                               .transfer = x->hand,
+                               .reduce = bench.reduce,
+                               .last = bench.last,
+                               .seed = x->seed,
+                               .evaluations = all.ranks > 16 ? 400 : 1000};
     const double began = weft_thread_seconds();
-    check(weft_price_errors_draw(of, o.list.count, o.setup.scenarios, 9, o.factor));
-    check(weft_price_errors_draw(of, o.list.count, o.setup.validations, 10, o.judge));
-    search_outlook(&o, arena, m);
+    check(weft_price_errors_draw(of, list->count, setup.scenarios, 9, factor));
+    check(weft_price_errors_draw(of, list->count, setup.validations, 10, judge));
+    for (int late = 0; late < 2; late++) {
+        setup.late = late;
+        value[late] = search_sets(x, way, &setup, arena, &found[late]);
+    }
+    const bool late = value[1] * (1 + WEFT_EXPECT_LATE) < value[0];
     t->planning += weft_thread_seconds() - began;
-    const bool late = m->plan.late;
-    place(&m->placed, &o.list, w, WEFT_SP_ULYSSES, arena, &m->plan);
-    m->plan.late = late;
     t->late += late;
-    weft_cascade_problem_free(&o.problem);
+    place(&found[late], list, &x->w, WEFT_SP_ULYSSES, arena, out);
+    out->late = late;
 }
 
-/* One scenario: the iteration's own. */
-static void plan_clairvoyant(planner *p, const trial *t, const weft_workload *w, uint64_t seed,
-                             weft_arena *arena, made *m)
+/* ---- cases ----------------------------------------------------------------------------------- */
+
+static void run_rules(trial *t, int draw)
 {
-    static outlook o;
-    open_outlook(p, t, w, seed, arena, &o);
-    draw_factors(t, (int64_t)seed);
-    memcpy(o.factor, all.factor, (size_t)o.list.count * sizeof *o.factor);
-    for (int r = 0; r < all.ranks; r++)
-        simulated.slow[r] = r == t->slow ? SLOW : 1;
-    o.setup.slow = simulated.slow;
-    o.setup.scenarios = 1;
-    search_outlook(&o, arena, m);
-    const bool late = m->plan.late;
-    place(&m->placed, &o.list, w, WEFT_SP_ULYSSES, arena, &m->plan);
-    m->plan.late = late;
-    weft_cascade_problem_free(&o.problem);
+    for (int i = 0; i < bench.s.iterations; i++)
+        for (int k = 0; k < RULES; k++) {
+            made *m = &bench.iteration[i].by[k];
+            if (!m->there)
+                continue;
+            set_errors(t, &bench.iteration[i], draw, false);
+            m->as = execute(&m->plan);
+            t->seconds[k] += seconds_in_all(&m->as);
+            if (t->jitter == 0 && t->slow < 0)
+                note_prices();
+        }
 }
 
-/* ---- iterations ------------------------------------------------------------------------------ */
-
-static void note_prices(const planner *p, priced_all *errors)
+/* Runs weft's plans of all iterations in sequence. */
+static void run_own_plans(trial *t, int draw, int way, int kind)
 {
-    for (int64_t c = 0; c < simulated.executed->cascades; c++) {
-        const weft_placed_cascade *one = &simulated.executed->cascade[c];
-        const int bucket = simulated.executed->sample[one->sample].bucket;
-        if (one->module != WEFT_CASCADE_TEXT)
-            price_error(&errors->of[one->module != WEFT_CASCADE_DIT]
-                                   [held_out(p, bucket, (int)one->at.degree)],
-                        seconds_of(simulated.executed, c) / one->at.seconds - 1);
-    }
-}
-
-static void try_iteration(planner *p, const weft_workload *stage, int64_t samples, uint64_t seed,
-                          const int64_t *degree, trial *t, priced_all *errors)
-{
-    weft_arena *arena = weft_arena_create();
-    weft_workload w;
-    static made m[PLANNERS];
-    check(weft_workload_draw(arena, stage, samples, seed, &w));
-    memset(m, 0, sizeof m);
-    for (int policy = 0; policy < PLANNERS; policy++) {
-        if (policy == WEFT_POLICY_ULYSSES) /* static is the same here */
-            continue;
-        if (policy == ROBUST)
-            plan_expected(p, t, &w, seed, arena, &m[policy]);
-        else if (policy == CLAIRVOYANT)
-            plan_clairvoyant(p, t, &w, seed, arena, &m[policy]);
-        else
-            plan_one(p, &w, policy, seed, degree[policy], arena, &m[policy]);
-        if (!m[policy].there)
-            continue;
-        draw_factors(t, (int64_t)seed);
-        m[policy].as = execute(&m[policy].plan);
-        t->seconds[policy] += m[policy].as.makespan + m[policy].as.exposed;
-        if (policy == ROBUST)
-            learn(t, &m[policy]);
+    own_record *r = &t->own[way];
+    if (way == AHEAD)
+        begin_chain();
+    for (int i = 0; i < bench.s.iterations; i++) {
+        const iteration *x = &bench.iteration[i];
+        weft_arena *arena = weft_arena_create();
+        weft_placed_iteration plan = x->own[way].planned;
+        if (kind == ROBUST)
+            plan_expected(r, x, way, arena, &plan);
+        r->seconds[kind] += run_own(t, i, draw, way, &plan);
+        if (kind == ROBUST)
+            learn(r, &plan);
         if (t->jitter == 0 && t->slow < 0)
-            note_prices(p, errors);
+            note_prices();
+        weft_arena_free(arena);
     }
-    weft_arena_free(arena);
 }
 
-/* ---- the table ------------------------------------------------------------------------------- */
+/* ---- the tables ------------------------------------------------------------------------------ */
 
-static void print_trial(const trial *t, const trial *quiet, int iterations, const char *stage)
+/* `quiet`: the case without errors, whose shorter plan determines the lead without errors. */
+static void print_trial(const trial *t, const trial *quiet, int way)
 {
-    static const int others[] = {WEFT_POLICY_STATIC, WEFT_POLICY_FLEXSP, WEFT_POLICY_KNAPFORMER};
-    const double *x = t->seconds, *q = quiet->seconds, n = iterations;
-    printf("| %d | %s | executed | %s | %d | %.3f | %.3f | %.3f | %.3f | %.3f | %.3f |", all.ranks,
-           stage, t->name, iterations, FOLD * x[others[0]] / n, FOLD * x[others[1]] / n,
-           FOLD * x[others[2]] / n, FOLD * x[0] / n, FOLD * x[ROBUST] / n,
-           FOLD * x[CLAIRVOYANT] / n);
-    for (size_t i = 0; i < WEFT_COUNT(others); i++) {
-        const double of = x[others[i]], lead = 1 - q[0] / q[others[i]];
-        printf(" %.0f |", 100 * (1 - x[ROBUST] / of) / lead);
+    static const char *const name[WAYS] = {"in step", "ahead"};
+    const int runs = bench.s.iterations * t->draws;
+    const own_record *r = &t->own[way], *q = &quiet->own[way];
+    printf("| %d | %s | %s | %s | %d | %d |", all.ranks, bench.s.name, name[way], t->name,
+           bench.s.iterations, t->draws);
+    for (int k = 0; k < RULES; k++)
+        printf(" %.3f |", FOLD * t->seconds[k] / runs);
+    for (int k = 0; k < OWN; k++)
+        printf(" %.3f |", FOLD * r->seconds[k] / runs);
+    for (int k = 0; k < RULES; k++) {
+        const double quick = fmin(q->seconds[PLANNED], q->seconds[ROBUST]),
+                     lead = 1 - r->seconds[ROBUST] / t->seconds[k];
+        printf(" %.1f | %.0f |", 100 * lead, 100 * lead / (1 - quick / quiet->seconds[k]));
     }
-    printf(" %" PRId64 " | %" PRId64 " | %" PRId64 " | %.3f |\n", t->moved, t->cascades, t->late,
-           t->planning / n);
+    printf(" %" PRId64 " | %" PRId64 " | %" PRId64 " | %.3f |\n", r->moved, r->cascades, r->late,
+           r->planning / runs);
+    fflush(stdout);
 }
 
-static void print_prices(const priced_all *errors)
+static int ascending(const void *a, const void *b)
 {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void print_prices(void)
+{
+    static const char *const module[] = {"transformer", "autoencoder"}, *const kind[] = {
+                                                                            "profiled",
+                                                                            "held-out degree",
+                                                                            "held-out shape"};
+    printf("\nmachine: simulated H100 cluster\n| ranks | stage | module | price | "
+           "executed cascades | mean error %% | 95th percentile %% | largest error %% |\n"
+           "|---|---|---|---|---|---|---|---|\n");
     for (int m = 0; m < 2; m++)
-        for (int h = 0; h < 2; h++) {
-            const priced *e = &errors->of[m][h];
-            printf("prices of %s: %" PRId64 " %s, %.1f %% off on average, %.1f %% at worst\n",
-                   m ? "autoencoders" : "transformers", e->count, h ? "held out" : "profiled",
-                   e->count ? 100 * e->sum / (double)e->count : 0, 100 * e->worst);
+        for (int k = 0; k < KINDS; k++) {
+            priced *of = &bench.priced[m][k];
+            double sum = 0;
+            for (int64_t i = 0; i < of->count; i++)
+                sum += of->off[i] = fabs(of->off[i]);
+            if (!of->count)
+                continue;
+            qsort(of->off, (size_t)of->count, sizeof *of->off, ascending);
+            printf("| %d | %s | %s | %s | %" PRId64 " | %.2f | %.2f | %.2f |\n", all.ranks,
+                   bench.s.name, module[m], kind[k], of->count, 100 * sum / (double)of->count,
+                   100 * of->off[(of->count - 1) * 95 / 100], 100 * of->off[of->count - 1]);
         }
     printf("\n");
 }
 
-void compare_errors(planner *p, const weft_workload *stage, int64_t samples, int iterations,
-                    const int64_t *degree, const char *name)
+static void print_header(void)
+{
+    static const char *const of[RULES] = {"static", "FlexSP-like", "KnapFormer-like"};
+    printf("machine: simulated H100 cluster\n| ranks | stage | encoders | case | iterations | "
+           "draws | static s | FlexSP-like s | KnapFormer-like s | planned s | robust s |");
+    for (int k = 0; k < RULES; k++)
+        printf(" lead over %s %% | kept over %s %% |", of[k], of[k]);
+    printf(" cascades moved | cascades | dispatched late | planning s |\n|");
+    for (int k = 0; k < 15 + 2 * RULES; k++)
+        printf("---|");
+    printf("\n");
+}
+
+static void run_trial(trial *t)
+{
+    t->draws = t->jitter > 0 ? DRAWS : 1;
+    for (int way = 0; way < WAYS; way++)
+        check(weft_rank_speeds_create(all.ranks, &t->own[way].speeds));
+    for (int draw = 0; draw < t->draws; draw++) {
+        run_rules(t, draw);
+        for (int k = 0; k < WAYS * OWN; k++)
+            run_own_plans(t, draw, k / OWN, k % OWN);
+    }
+    for (int way = 0; way < WAYS; way++)
+        weft_rank_speeds_free(&t->own[way].speeds);
+}
+
+void compare_errors(planner *p, const errors_setup *setup)
 {
     static trial list[] = {{.name = "jitter 0", .slow = -1},
                            {.name = "jitter 0.2", .jitter = 0.2, .slow = -1},
                            {.name = "jitter 0.4", .jitter = 0.4, .slow = -1},
-                           {.name = "slow rank", .slow = 5},
-                           {.name = "slow rank, jitter 0.2", .jitter = 0.2, .slow = 5}};
-    priced_all errors = {0};
-    printf("machine: simulated H100 cluster\n| ranks | stage | encoders | case | iterations | "
-           "static s | FlexSP-like s | KnapFormer-like s | planned s | robust s | clairvoyant s | "
-           "kept over static %% | kept over FlexSP-like %% | kept over KnapFormer-like %% | "
-           "cascades moved | cascades | dispatched late | planning s |\n"
-           "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
-    for (size_t k = 0; k < WEFT_COUNT(list); k++) {
-        check(weft_rank_speeds_create(all.ranks, &list[k].speeds));
-        list[k].sums = list[k].last = INFINITY;
-        for (int i = 0; i < iterations; i++)
-            try_iteration(p, stage, samples, 1 + (uint64_t)i, degree, &list[k], &errors);
-        print_trial(&list[k], &list[0], iterations, name);
-        fflush(stdout);
-        weft_rank_speeds_free(&list[k].speeds);
+                           {.name = "slow rank", .slow = 5}};
+    bench.s = *setup;
+    bench.p = p;
+    open_iterations();
+    weft_link_costs costs = weft_link_costs_of(&all.cluster);
+    costs.add = 0; /* kernels need no time in reductions */
+    check(weft_grad_reduce_predict(weft_cascade_run_reduce(simulated_first_run()), &costs,
+                                   &bench.reduce, &bench.last));
+    print_header();
+    for (size_t n = 0; n < WEFT_COUNT(list); n++) {
+        run_trial(&list[n]);
+        for (int way = 0; way < WAYS; way++)
+            print_trial(&list[n], &list[0], way);
     }
-    printf("\n");
-    print_prices(&errors);
+    print_prices();
+    close_iterations();
 }

@@ -4,8 +4,17 @@
 
 #include "cascades_plans.h"
 
-/* Runs and prints the comparison; degree[WEFT_POLICY_COUNT]: of equal groups. */
-void compare_errors(planner *p, const weft_workload *stage, int64_t samples, int iterations,
-                    const int64_t *degree, const char *name);
+enum { MOST_ITERATIONS = 40 };
+
+/* A comparison. */
+typedef struct errors_setup {
+    const char *name; /* of the stage */
+    const weft_workload *stage;
+    int64_t samples;
+    int iterations;
+    const int64_t *degree; /* [WEFT_POLICY_COUNT] of equal groups */
+} errors_setup;
+/* Runs and prints the comparison. */
+void compare_errors(planner *p, const errors_setup *setup);
 
 #endif

@@ -1,5 +1,6 @@
 #include "robust_ranks.h"
 
+#include "ahead_plans.h"
 #include "comm/coll_algorithms.h"
 #include "graph/builder_helpers.h"
 #include "model/family.h"
@@ -25,13 +26,8 @@ static struct {
     /* Per degree: seconds of one denoiser's kernels with factor 1, and of its messages. 0: not
      * measured. */
     double own[ROBUST_RANKS + 1], messages[ROBUST_RANKS + 1];
-    /* Executed encoders of samples of the next iteration, by sample and module. */
-    struct {
-        int32_t device[ROBUST_RANKS];
-        int64_t degree;
-    } kept[ROBUST_CASCADES];
     weft_link_costs costs; /* of the slower links */
-    int64_t batches; /* of earlier executions with encoders ahead; 0: their rows do not exist */
+    ahead_chain ahead;
 } all;
 
 /* ---- callbacks of the executor --------------------------------------------------------------- */
@@ -121,7 +117,7 @@ static void measure(int degree)
     for (int n = 0, r = 0; n < nodes; n++)
         for (int i = 0; i < degree / nodes + (n < degree % nodes); i++)
             ranks[r++] = n * all.per_node + i;
-    all.batches = 0;
+    all.ahead.batches = 0;
     for (int r = 0; r < all.ranks; r++)
         simulated.slow[r] = 1;
     for (int k = 0; k < 2; k++) {
@@ -139,89 +135,23 @@ static weft_cascade_module module_of(const char *id)
                                 : WEFT_CASCADE_TEXT;
 }
 
-/* An iteration with encoders one iteration ahead: transformers of its samples, encoders of the next
- * iteration's samples, and kept encoders. */
-typedef struct ahead_plan {
-    weft_placed_sample sample[2 * ROBUST_CASCADES];
-    weft_placed_cascade cascade[2 * ROBUST_CASCADES];
-    char id[2 * ROBUST_CASCADES][16];
-    int32_t after[ROBUST_CASCADES][2];
-} ahead_plan;
-
-/* Rebuilds `plan` as an iteration with encoders one iteration ahead. */
-static void put_ahead(weft_placed_iteration *plan, ahead_plan *to)
-{
-    const int64_t samples = plan->samples, n = plan->cascades;
-    for (int64_t s = 0; s < 2 * samples; s++) {
-        to->sample[s] = plan->sample[s % samples];
-        to->sample[s].batch = all.batches + s;
-        to->sample[s].ahead = s >= samples;
-        to->sample[s].weight = s < samples ? to->sample[s].weight : 0;
-    }
-    plan->sample = to->sample;
-    plan->samples = 2 * samples;
-    for (int64_t c = 0; c < n; c++) {
-        weft_placed_cascade *at = &to->cascade[c];
-        *at = plan->cascade[c];
-        at->sample += at->module == WEFT_CASCADE_DIT ? 0 : (int32_t)samples;
-        snprintf(to->id[c], sizeof to->id[c], "s%d.%s", (int)at->sample,
-                 weft_cascade_module_name(at->module));
-        at->at.id = to->id[c];
-    }
-    plan->cascade = to->cascade;
-    for (int64_t c = 0; c < n && all.batches; c++) {
-        weft_placed_cascade *dit = &to->cascade[c];
-        for (int m = 0; m < WEFT_CASCADE_DIT && dit->module == WEFT_CASCADE_DIT; m++) {
-            const int64_t k = plan->cascades++, from = dit->sample * WEFT_CASCADE_DIT + m;
-            snprintf(to->id[k], sizeof to->id[k], "s%d.%s", (int)dit->sample,
-                     weft_cascade_module_name((weft_cascade_module)m));
-            to->cascade[k] = (weft_placed_cascade){.at = {.id = to->id[k],
-                                                          .device = all.kept[from].device,
-                                                          .degree = all.kept[from].degree,
-                                                          .start = -1},
-                                                   .sample = dit->sample,
-                                                   .module = (weft_cascade_module)m,
-                                                   .kept = true};
-            to->after[dit->sample][m] = (int32_t)k;
-            dit->at.after = to->after[dit->sample];
-            dit->at.after_count = m + 1;
-        }
-    }
-}
-
-/* Remembers the ranks that have the rows of the next iteration. */
-static void keep_ranks(int64_t samples)
-{
-    const weft_placed_iteration *p = simulated.executed;
-    for (int64_t c = 0; c < p->cascades; c++) {
-        const weft_placed_cascade *from = &p->cascade[c];
-        if (!p->sample[from->sample].ahead)
-            continue;
-        const int64_t to = (from->sample - samples) * WEFT_CASCADE_DIT + (int)from->module;
-        all.kept[to].degree = from->at.degree;
-        memcpy(all.kept[to].device, from->at.device,
-               (size_t)from->at.degree * sizeof *from->at.device);
-    }
-    all.batches += samples;
-}
-
 /* Executes an iteration whose encoders are one iteration ahead. Without rows of an execution
  * before, the planned iteration is executed first. */
 static robust_times execute_ahead(const weft_placed_iteration *of)
 {
     static ahead_plan to;
     weft_placed_iteration plan = *of;
-    if (!all.batches) {
+    if (!all.ahead.batches) {
         plan.late = false;
-        put_ahead(&plan, &to);
+        ahead_put(&all.ahead, of->sample, &plan, &to);
         (void)execute(&plan);
-        keep_ranks(of->samples);
+        ahead_keep(&all.ahead, of->samples);
         plan = *of;
     }
-    put_ahead(&plan, &to);
+    ahead_put(&all.ahead, of->sample, &plan, &to);
     check(weft_placed_check(&plan, all.ranks, "bench"));
     const robust_times times = execute(&plan);
-    keep_ranks(of->samples);
+    ahead_keep(&all.ahead, of->samples);
     return times;
 }
 
@@ -266,7 +196,7 @@ robust_times robust_ranks_execute(const robust_job *job)
     }
     if (job->ahead)
         return execute_ahead(&plan);
-    all.batches = 0;
+    all.ahead.batches = 0;
     check(weft_placed_check(&plan, all.ranks, "bench"));
     return execute(&plan);
 }

@@ -14,8 +14,9 @@ foreach(name kernels loader models families near ranks fusion storage gpu_host)
     add_benchmark(${name} bench/${name}.c)
 endforeach()
 add_benchmark(cascades bench/cascades.c bench/cascades_ranks.c bench/cascades_plans.c
-    bench/cascades_errors.c bench/simulated_ranks.c)
-add_benchmark(robust bench/robust.c bench/robust_ranks.c bench/simulated_ranks.c)
+    bench/cascades_errors.c bench/ahead_plans.c bench/simulated_ranks.c)
+add_benchmark(robust bench/robust.c bench/robust_ranks.c bench/ahead_plans.c
+    bench/simulated_ranks.c)
 add_benchmark(plan/pipeline bench/plan/pipeline.c bench/plan/methods.c bench/plan/breakdown.c)
 
 if(WEFT_TESTS)

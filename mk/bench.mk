@@ -48,7 +48,8 @@
 #                               (RANKS=16 N=5)
 #   bench-robust-ahead          the same with encoders one iteration ahead (RANKS=16 N=5)
 #   bench-robust-bounds         lower bounds of these iterations, for any dispatch (RANKS=16 N=5)
-#   bench-robust-executed       the same plans, executed on simulated ranks (RANKS=16 N=5)
+#   bench-robust-executed       plans with held-out prices and executed encoders, in the step and one
+#                               iteration ahead, on simulated ranks (RANKS=16 N=5)
 #   bench-cascades              iterations of cascades on 16, 32, 64 simulated ranks and their plans
 #                               (RANKS=16 N=5)
 RECORD  := tools/bench_tables.py record
@@ -124,7 +125,7 @@ bench-robust-bounds:
 	    OMP_NUM_THREADS=1 $(RECORD) robust $(O)/bench/robust $$((n / 8)) $$s $(or $(N),10) 0 bound || exit 1; done; done
 bench-robust-executed:
 	for n in $(or $(RANKS),16 64); do for s in 360p 720p 1080p; do \
-	    OMP_NUM_THREADS=1 $(RECORD) robust $(O)/bench/cascades $$((n / 8)) $$s $(or $(N),10) fast robust || exit 1; done; done
+	    OMP_NUM_THREADS=1 $(RECORD) robust $(O)/bench/cascades $$((n / 8)) $$s $(or $(N),20) fast robust || exit 1; done; done
 
 bench-simulated:
 	WEFT=$(O)/weft $(RECORD) pipelines bench/simulated.sh
