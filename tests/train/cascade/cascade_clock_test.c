@@ -5,7 +5,7 @@
  * (5 %, 2 % on average). A second run has bitwise the same seconds. Gradient reductions overlap
  * with the last backward as far as gradients are complete before its end. Late dispatch of
  * cascades that take up to 40 % longer, with and without searches, ends when the planner's
- * simulation ends. */
+ * simulation ends. Ranks reduce gradients before encoders of the next step. */
 #include "train/cascade/cascade_executor.h"
 
 #include "../../model_of.h"
@@ -63,14 +63,17 @@ typedef struct job {
 
 enum { MOST = 2 * SAMPLES };
 
-/* step TOGETHER: the plan of plan_together(), whose second cascade ends 0.02 % late. */
-enum { TOGETHER = 1000 };
+/* step TOGETHER: the plan of plan_together(), whose second cascade ends 0.02 % late. ENCODES: the
+ * plan of plan_encoder(). */
+enum { TOGETHER = 1000, ENCODES };
 static const double late_by = 2e-4;
 
 static double factor_of(const weft_placed_iteration *plan, int32_t index)
 {
     if (plan->step == TOGETHER)
         return index == 1 ? 1 + late_by : 1;
+    if (plan->step == ENCODES)
+        return 1;
     return 1 + 0.4 * (double)weft_random_uniform(weft_seed_mix(12, (uint64_t)plan->step),
                                                  WEFT_RNG_TEST, (uint64_t)index);
 }
@@ -116,8 +119,9 @@ static weft_status encode(void *user, const weft_placed_iteration *plan, int32_t
     job *j = user;
     const int b = plan->sample[plan->cascade[index].sample].bucket;
     (void)group, (void)rows;
-    j->now += (double)share->clips.count * encoding(b) *
-              (j->mode >= DISPATCHED ? factor_of(plan, index) : 1);
+    j->now += plan->step == ENCODES ? plan->cascade[index].at.seconds
+                                    : (double)share->clips.count * encoding(b) *
+                                          (j->mode >= DISPATCHED ? factor_of(plan, index) : 1);
     return WEFT_OK;
 }
 
@@ -245,6 +249,35 @@ static void plan_together(made_plan *p, double seconds)
         p->sample[s] = (weft_placed_sample){.bucket = 2, .clips = 1, .weight = 0.25};
         p->cascade[s].at = at[s];
         name(p, s, s, WEFT_CASCADE_DIT);
+    }
+    cr_assert_eq(weft_placed_check(&p->all, RANKS, "planned"), WEFT_OK, "%s", weft_error_message());
+}
+
+/* The ranks of a node end a short cascade before the last one begins on the other node. Rank 0 then
+ * encodes a sample of the next step for longer than all of them. */
+static void plan_encoder(made_plan *p, double little, double seconds)
+{
+    static const int32_t node[2][8] = {{0, 1, 2, 3, 4, 5, 6, 7}, {8, 9, 10, 11, 12, 13, 14, 15}};
+    const weft_assigned at[] = {{NULL, node[0], 8, 0, little, NULL, 0},
+                                {NULL, node[1], 8, 0, seconds, NULL, 0},
+                                {NULL, node[1], 8, seconds, seconds, NULL, 0},
+                                {NULL, node[0], 1, little, 4 * seconds, NULL, 0}};
+    *p = (made_plan){.all = {.step = ENCODES,
+                             .sample = p->sample,
+                             .samples = 4,
+                             .cascade = p->cascade,
+                             .cascades = 4,
+                             .makespan = little + 4 * seconds,
+                             .late = true}};
+    for (int s = 0; s < 4; s++) {
+        const int b = s ? 2 : 1;
+        p->sample[s] = (weft_placed_sample){.batch = s,
+                                            .bucket = b,
+                                            .clips = bucket[b].batch,
+                                            .weight = s < 3 ? 1.0 / 3 : 0,
+                                            .ahead = s == 3};
+        p->cascade[s].at = at[s];
+        name(p, s, s, s < 3 ? WEFT_CASCADE_DIT : WEFT_CASCADE_VAE);
     }
     cr_assert_eq(weft_placed_check(&p->all, RANKS, "planned"), WEFT_OK, "%s", weft_error_message());
 }
@@ -522,5 +555,40 @@ Test(cascade_clock, cascades_that_end_nearly_together_leave_the_decisions)
     cr_expect(start[2] > (1 + late_by / 2) * seconds && start[2] < 1.01 * seconds, "%g s, not %g s",
               start[2], seconds);
     cr_expect(start[3] > start[2] && start[3] < 5 * seconds, "%g s and %g s", start[2], start[3]);
+    end(jobs);
+}
+
+/* A rank that gets no further gradients reduces them before it encodes, so the reductions end on the
+ * other ranks long before the encoder. After the encoder, the complete reduction would follow it. */
+Test(cascade_clock, gradients_are_reduced_before_the_encoders_that_end_an_iteration)
+{
+    static made_plan alone[2], made;
+    static weft_placed_iteration list[2];
+    static job jobs[RANKS];
+    for (int i = 0; i < 2; i++) {
+        plan_alone(&alone[i], 1 + i, 8);
+        list[i] = alone[i].all;
+    }
+    run(list, 2, AS_PLANNED, jobs);
+    const double little = seconds_of(jobs, &list[0], 0, 0),
+                 seconds = seconds_of(jobs, &list[1], 1, 0);
+    end(jobs);
+    cr_assert(little < seconds / 2, "%g s and %g s", little, seconds);
+    plan_encoder(&made, little, seconds);
+    run(&made.all, 1, DISPATCHED, jobs);
+    double gradients = 0, summed = 0;
+    for (int r = 1; r < RANKS; r++) {
+        gradients = fmax(gradients, jobs[r].end[2]);
+        summed = fmax(summed, jobs[r].summed[0]);
+    }
+    const double over = jobs[0].end[3];
+    cr_log_info("gradients %g s, reduced %g s, encoder %g to %g s, reduction %g s", gradients,
+                summed, jobs[0].start[3], over, jobs[0].reduce);
+    cr_expect(jobs[0].start[3] < gradients && over > gradients + 2 * jobs[0].reduce,
+              "the encoder ran from %g to %g s", jobs[0].start[3], over);
+    cr_expect(summed >= gradients && summed < gradients + jobs[0].reduce,
+              "gradients were complete at %g s and reduced at %g s", gradients, summed);
+    cr_expect(jobs[0].summed[0] < over + jobs[0].reduce / 100, "%g s, the encoder ended at %g s",
+              jobs[0].summed[0], over);
     end(jobs);
 }
