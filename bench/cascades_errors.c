@@ -16,8 +16,9 @@
 enum { SCENARIOS = 16, JUDGES = 128, DRAWS = 4 };
 
 enum { STATIC, FLEXSP, KNAPFORMER, RULES };
-/* weft's plan with the shortest makespan, and the one with the shortest expected time. */
-enum { PLANNED, ROBUST, OWN };
+/* weft's plan with the shortest makespan, the one with the shortest expected time, and a plan of the
+ * same search that knows the errors of its iteration. */
+enum { PLANNED, ROBUST, CLAIRVOYANT, OWN };
 /* weft's encoders. The other policies encode in the step. */
 enum { IN_STEP, AHEAD, WAYS };
 static const weft_policy rule[RULES] = {WEFT_POLICY_STATIC, WEFT_POLICY_FLEXSP,
@@ -325,45 +326,64 @@ static double search_sets(const iteration *x, int way, weft_expect_setup *setup,
     return least;
 }
 
-/* Plans with a record, with late dispatch if it is shorter. The dispatcher of the next execution
- * has the speeds of the ranks. */
-static void plan_expected(own_record *t, const iteration *x, int way, weft_arena *arena,
-                          weft_placed_iteration *out)
+/* Searches the plan of shortest expected time in the scenarios of `setup`, with late dispatch if it
+ * is shorter. */
+static bool search_expected(const iteration *x, int way, weft_expect_setup setup, weft_arena *arena,
+                            weft_placed_iteration *out)
 {
-    static double factor[SCENARIOS * MOST_CASCADES], judge[JUDGES * MOST_CASCADES];
     const weft_cascade_list *list = &x->own[way].list;
-    const weft_price_errors *of[MOST_CASCADES];
     weft_placement found[2];
     double value[2];
-    for (int64_t c = 0; c < list->count; c++)
-        of[c] = x->trains[c] ? &t->dit : &t->encoder;
-    weft_rank_speeds_get(&t->speeds, simulated.slow);
-    weft_expect_setup setup = {.list = list,
-                               .cluster = &all.cluster,
-                               .assign = {true, true},
-                               .scenarios = t->dit.count ? SCENARIOS : 1,
-                               .factor = factor,
-                               .validations = t->dit.count ? JUDGES : 0,
-                               .validation = judge,
-                               .slow = simulated.slow,
-                               .trains = x->trains,
-                               .transfer = x->hand,
-                               .reduce = bench.reduce,
-                               .last = bench.last,
-                               .seed = x->seed,
-                               .evaluations = all.ranks > 16 ? 400 : 1000};
-    const double began = weft_thread_seconds();
-    check(weft_price_errors_draw(of, list->count, setup.scenarios, 9, factor));
-    check(weft_price_errors_draw(of, list->count, setup.validations, 10, judge));
+    setup.list = list;
+    setup.cluster = &all.cluster;
+    setup.assign = (weft_assign_options){true, true};
+    setup.slow = simulated.slow;
+    setup.trains = x->trains;
+    setup.transfer = x->hand;
+    setup.reduce = bench.reduce;
+    setup.last = bench.last;
+    setup.seed = x->seed;
+    setup.evaluations = all.ranks > 16 ? 400 : 1000;
     for (int late = 0; late < 2; late++) {
         setup.late = late;
         value[late] = search_sets(x, way, &setup, arena, &found[late]);
     }
     const bool late = value[1] * (1 + WEFT_EXPECT_LATE) < value[0];
-    t->planning += weft_thread_seconds() - began;
-    t->late += late;
     place(&found[late], list, &x->w, WEFT_SP_ULYSSES, arena, out);
     out->late = late;
+    return late;
+}
+
+/* Plans with a record. The dispatcher of the next execution has the speeds of the ranks. */
+static void plan_expected(own_record *t, const iteration *x, int way, weft_arena *arena,
+                          weft_placed_iteration *out)
+{
+    static double factor[SCENARIOS * MOST_CASCADES], judge[JUDGES * MOST_CASCADES];
+    const int64_t count = x->own[way].list.count;
+    const weft_price_errors *of[MOST_CASCADES];
+    for (int64_t c = 0; c < count; c++)
+        of[c] = x->trains[c] ? &t->dit : &t->encoder;
+    weft_rank_speeds_get(&t->speeds, simulated.slow);
+    const weft_expect_setup setup = {.scenarios = t->dit.count ? SCENARIOS : 1,
+                                     .factor = factor,
+                                     .validations = t->dit.count ? JUDGES : 0,
+                                     .validation = judge};
+    const double began = weft_thread_seconds();
+    check(weft_price_errors_draw(of, count, setup.scenarios, 9, factor));
+    check(weft_price_errors_draw(of, count, setup.validations, 10, judge));
+    t->late += search_expected(x, way, setup, arena, out);
+    t->planning += weft_thread_seconds() - began;
+}
+
+static void plan_clairvoyant(const trial *t, const iteration *x, int draw, int way,
+                             weft_arena *arena, weft_placed_iteration *out)
+{
+    double factor[MOST_CASCADES];
+    set_errors(t, x, draw, way == AHEAD);
+    memcpy(factor, all.factor, sizeof factor);
+    for (int r = 0; r < all.ranks; r++)
+        simulated.slow[r] = r == t->slow ? SLOW : 1;
+    search_expected(x, way, (weft_expect_setup){.scenarios = 1, .factor = factor}, arena, out);
 }
 
 /* ---- cases ----------------------------------------------------------------------------------- */
@@ -395,6 +415,8 @@ static void run_own_plans(trial *t, int draw, int way, int kind)
         weft_placed_iteration plan = x->own[way].planned;
         if (kind == ROBUST)
             plan_expected(r, x, way, arena, &plan);
+        else if (kind == CLAIRVOYANT)
+            plan_clairvoyant(t, x, draw, way, arena, &plan);
         r->seconds[kind] += run_own(t, i, draw, way, &plan);
         if (kind == ROBUST)
             learn(r, &plan);
@@ -420,8 +442,11 @@ static void print_trial(const trial *t, const trial *quiet, int way)
         printf(" %.3f |", FOLD * r->seconds[k] / runs);
     for (int k = 0; k < RULES; k++) {
         const double quick = fmin(q->seconds[PLANNED], q->seconds[ROBUST]),
-                     lead = 1 - r->seconds[ROBUST] / t->seconds[k];
-        printf(" %.1f | %.0f |", 100 * lead, 100 * lead / (1 - quick / quiet->seconds[k]));
+                     quiet_lead = 1 - quick / quiet->seconds[k],
+                     lead = 1 - r->seconds[ROBUST] / t->seconds[k],
+                     known = 1 - r->seconds[CLAIRVOYANT] / t->seconds[k];
+        printf(" %.1f | %.0f | %.0f |", 100 * lead, 100 * lead / quiet_lead,
+               100 * known / quiet_lead);
     }
     printf(" %" PRId64 " | %" PRId64 " | %" PRId64 " | %.3f |\n", r->moved, r->cascades, r->late,
            r->planning / runs);
@@ -463,11 +488,13 @@ static void print_header(void)
 {
     static const char *const of[RULES] = {"static", "FlexSP-like", "KnapFormer-like"};
     printf("machine: simulated H100 cluster\n| ranks | stage | encoders | case | iterations | "
-           "draws | static s | FlexSP-like s | KnapFormer-like s | planned s | robust s |");
+           "draws | static s | FlexSP-like s | KnapFormer-like s | planned s | robust s | "
+           "clairvoyant s |");
     for (int k = 0; k < RULES; k++)
-        printf(" lead over %s %% | kept over %s %% |", of[k], of[k]);
+        printf(" lead over %s %% | kept over %s %% | clairvoyant over %s %% |", of[k], of[k],
+               of[k]);
     printf(" cascades moved | cascades | dispatched late | planning s |\n|");
-    for (int k = 0; k < 15 + 2 * RULES; k++)
+    for (int k = 0; k < 16 + 3 * RULES; k++)
         printf("---|");
     printf("\n");
 }
