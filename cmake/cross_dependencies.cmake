@@ -2,8 +2,8 @@
 # do not differ. WEFT_CROSS_ROOT is a folder with the other processor's libraries, for tests.
 set(WEFT_CROSS_ROOT "" CACHE PATH "Root with the libraries of the other processor")
 find_package(PkgConfig REQUIRED)
-pkg_check_modules(WEFT_PKG REQUIRED libavformat libavcodec libswscale libavutil jansson yaml-0.1
-    hwloc libxxhash libpng icu-uc)
+pkg_check_modules(WEFT_PKG REQUIRED libavformat libavcodec libswscale libswresample libavutil jansson
+    yaml-0.1 hwloc libxxhash libpng icu-uc)
 find_program(mpicc NAMES mpicc.openmpi mpicc REQUIRED)
 execute_process(COMMAND ${mpicc} --showme:incdirs OUTPUT_VARIABLE mpi_folders
     OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)

@@ -1,8 +1,8 @@
 # Finds the libraries that weft links, and defines the imported target weft::dependencies, or sets
 # WEFT_MISSING to the names of the libraries that were not found. The build includes this file, and
 # so does the installed weftConfig.cmake, for programs that link libweft.a.
-set(WEFT_PKG_MODULES libavformat libavcodec libswscale libavutil jansson yaml-0.1 hwloc libxxhash
-    libpng icu-uc)
+set(WEFT_PKG_MODULES libavformat libavcodec libswscale libswresample libavutil jansson
+    yaml-0.1 hwloc libxxhash libpng icu-uc)
 set(WEFT_MISSING)
 
 find_package(PkgConfig QUIET)

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/ltx2_train30 and ltx23_train30: 30 training steps of small random
-LTX2VideoTransformer3DModels, of video and audio, as LTX-2 and as LTX-2.3. Needs PyTorch, diffusers
-and safetensors; run from the root of the checkout."""
+"""Makes tests/golden/ltx2_train30, ltx23_train30 and ltx23_sound_train30: 30 training steps of small
+random LTX2VideoTransformer3DModels, of video and audio, as LTX-2 and as LTX-2.3. In the last file each
+stream has times of its own, and sample 3 has no audio: its video is predicted without attention between
+the streams, and it has no loss of audio. Needs PyTorch, diffusers and safetensors; run from the root of
+the checkout."""
 import torch
 from diffusers import LTX2VideoTransformer3DModel
 from golden_training import BATCH, ITEMS, STEPS, normal_of, samples, train
@@ -13,7 +15,7 @@ LTX23 = dict(gated_attn=True, cross_attn_mod=True, audio_gated_attn=True, audio_
 SIZE, AUDIO = (2, 2, 3), 5
 
 
-def make(name, config, seed):
+def make(name, config, seed, apart=False):
     model = LTX2VideoTransformer3DModel(**config)
     draw = torch.Generator().manual_seed(seed)
     normal = normal_of(draw)
@@ -26,16 +28,25 @@ def make(name, config, seed):
     mask = torch.tensor([[int(i < n) for i in range(4)] for n in (4, 2, 3, 1)])
     newer = "cross_attn_mod" in config
 
-    def predict(x, sound, t, items):
+    def predict(x, sound, t, items, **more):
         made = model(x.flatten(1, 3), sound, text[0][items], text[1][items], 1000 * t, sigma=1000 * t, num_frames=SIZE[0], height=SIZE[1],
                      width=SIZE[2], fps=24.0, audio_num_frames=AUDIO, encoder_attention_mask=mask[items],
-                     audio_encoder_attention_mask=mask[items], use_cross_timestep=newer, return_dict=False)
+                     audio_encoder_attention_mask=mask[items], use_cross_timestep=newer, return_dict=False, **more)
         return made[0].unflatten(1, SIZE), made[1]
+
+    def predict_apart(x, sound, t, items, audio_t):
+        """Each sample alone, because diffusers isolates the streams of a whole batch."""
+        made = [predict(x[i:i + 1], sound[i:i + 1], t[i:i + 1], items[i:i + 1], audio_timestep=1000 * audio_t[i:i + 1],
+                        audio_sigma=1000 * audio_t[i:i + 1], isolate_modalities=not joined[item]) for i, item in enumerate(items)]
+        return [torch.cat(part) for part in zip(*made)]
+    joined = torch.tensor([1.0, 1, 1, 0])
     train(name, model, config, sampled,
           {"encoder_hidden_states": text[0], "audio_encoder_hidden_states": text[1], "encoder_attention_mask": mask,
-           "audio_encoder_attention_mask": mask.clone()}, predict,
-          "flow matching: x = (1-t) data + t noise, target = noise - data, the model takes 1000 t", audio=audio)
+           "audio_encoder_attention_mask": mask.clone()} | ({"joined": joined} if apart else {}), predict_apart if apart else predict,
+          "flow matching: x = (1-t) data + t noise, target = noise - data, the model takes 1000 t", audio=audio,
+          apart=(torch.rand((STEPS, BATCH), generator=draw), joined) if apart else None)
 
 
 make("ltx2", COMMON, 60)
 make("ltx23", COMMON | LTX23, 61)
+make("ltx23_sound", COMMON | LTX23, 62, apart=True)

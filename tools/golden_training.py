@@ -18,10 +18,11 @@ def samples(draw, *size):
     return normal(ITEMS, *size), normal(STEPS, BATCH, *size), torch.rand((STEPS, BATCH), generator=draw)
 
 
-def train(name, model, config, sampled, inputs, predict, objective, to_noise=True, audio=None):
+def train(name, model, config, sampled, inputs, predict, objective, to_noise=True, audio=None, apart=None):
     """Trains the model and writes tests/golden/NAME_train30. predict(x, t, items) gives the model's output for samples x at
     the times t, with the rows `items` of the inputs. Time 1 is the noise; to_noise=False: the clean sample.
-    audio: data and noise of a second stream. Then predict(x, audio, t, items) gives two outputs, and the loss is the sum."""
+    audio: data and noise of a second stream. Then predict(x, audio, t, items) gives two outputs, and the loss is the sum.
+    apart: times of the second stream, as its last argument, and 1 for samples with a loss of it, else 0."""
     data, noise, t = sampled
     streams = [(data, noise)] + ([audio] if audio else [])
     tensors = {f"param.{n}": p.data.clone() for n, p in model.named_parameters()}
@@ -30,13 +31,16 @@ def train(name, model, config, sampled, inputs, predict, objective, to_noise=Tru
     for step in range(STEPS):
         items = [(step * BATCH + i) % ITEMS for i in range(BATCH)]
         noised, targets = [], []
-        for clean, drawn in streams:
-            level = t[step].view(-1, *[1] * (clean.dim() - 1))
+        for index, (clean, drawn) in enumerate(streams):
+            level = (apart[0] if apart and index else t)[step].view(-1, *[1] * (clean.dim() - 1))
             at_0, at_1 = (clean[items], drawn[step]) if to_noise else (drawn[step], clean[items])
             noised.append((1 - level) * at_0 + level * at_1)
             targets.append(at_1 - at_0)
-        made = predict(*noised, t[step], items)
-        loss = sum(((one - target) ** 2).mean() for one, target in zip(made if audio else [made], targets))
+        made = predict(*noised, t[step], items, *([apart[0][step]] if apart else []))
+        errors = [(one - target) ** 2 for one, target in zip(made if audio else [made], targets)]
+        if apart:
+            errors[1] = errors[1] * apart[1][items].view(-1, 1, 1)
+        loss = sum(error.mean() for error in errors)
         optimizer.zero_grad()
         loss.backward()
         norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).item())
@@ -45,7 +49,7 @@ def train(name, model, config, sampled, inputs, predict, objective, to_noise=Tru
     tensors |= {f"final.{n}": p.data for n, p in model.named_parameters()}
     tensors |= inputs | {"data": data, "noise": noise, "t": t}
     if audio:
-        tensors |= {"audio_data": audio[0], "audio_noise": audio[1]}
+        tensors |= {"audio_data": audio[0], "audio_noise": audio[1]} | ({"audio_t": apart[0]} if apart else {})
     save_file({k: v.contiguous() for k, v in tensors.items()}, f"tests/golden/{name}_train30.safetensors")
     json.dump({"config": {"_class_name": type(model).__name__, **config},
                "optimizer": {"name": "AdamW", "lr": 0.002, "betas": [0.9, 0.95], "eps": 1e-08, "weight_decay": 0.01, "clip_grad_norm": 1.0},

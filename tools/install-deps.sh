@@ -7,7 +7,7 @@ set -eu
 build="gcc=cmd:gcc make=cmd:make cmake=cmd:cmake ninja-build=cmd:ninja pkg-config=cmd:pkg-config
  libc6-dev=h:stdio.h
  libavformat-dev=pc:libavformat libavcodec-dev=pc:libavcodec libswscale-dev=pc:libswscale
- libavutil-dev=pc:libavutil
+ libswresample-dev=pc:libswresample libavutil-dev=pc:libavutil
  libopenblas-openmp-dev=blas:cblas.h libdnnl-dev=h:dnnl.h
  openmpi-bin=cmd:ompi_info libopenmpi-dev=mpi:mpicc
  libjansson-dev=pc:jansson libyaml-dev=pc:yaml-0.1 libxxhash-dev=pc:libxxhash

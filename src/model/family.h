@@ -53,6 +53,7 @@ typedef enum weft_port {
     WEFT_PORT_LEVEL,          /* (B)          time of the video without its given frames         */
     WEFT_PORT_AUDIO_LEVEL,    /* (B)                                                             */
     WEFT_PORT_CROSS_TIMES,    /* (1) i32      1: attention between streams by the other's time   */
+    WEFT_PORT_JOINED,         /* (B)          0: no attention between video and audio; else 1    */
     WEFT_PORT_AUDIO_TEXT,     /* (B,L,D)      text embeddings for the audio                      */
     WEFT_PORT_AUDIO_TEXT_MASK, /* (B,L) i32                                                     */
     WEFT_PORT_PADDING,        /* (B,T,Y,X,1)  1: pixels outside the image                        */

@@ -26,6 +26,7 @@ typedef struct stream {
     float *data, *noise;                /* NULL: the model lacks the stream */
 } stream;
 enum { STREAMS = 2 };
+static const char audio_level_name[] = "audio_t"; /* in the golden file */
 
 typedef struct training {
     weft_parity *p;
@@ -40,6 +41,7 @@ typedef struct training {
     weft_model_size size;
     stream stream[STREAMS];
     float *noise_level;
+    float *audio_level; /* of the second stream; NULL: as the first */
     weft_graph *gradients; /* f64 gradients of a step; NULL: not built yet */
     weft_program *exact;
 } training;
@@ -235,6 +237,17 @@ static void fill_noise_levels(const training *t, int64_t step)
     }
 }
 
+/* Levels of flow matching of the audio. */
+static void fill_audio_levels(const training *t, int64_t step)
+{
+    float *sigma = input_of(t, "audio_level.sigma")->data,
+          *time = input_of(t, "audio_level.time")->data;
+    for (int64_t b = 0; b < t->batch; b++) {
+        sigma[b] = t->audio_level[step * t->batch + b];
+        time[b] = 1000 * sigma[b];
+    }
+}
+
 static void fill_stream(const training *t, const stream *s, int64_t step)
 {
     float *data = input_of(t, s->data_name)->data, *noise = input_of(t, s->noise_name)->data;
@@ -253,6 +266,8 @@ static weft_status fill_step(const training *t, int64_t step)
         if (t->stream[i].data)
             fill_stream(t, &t->stream[i], step);
     fill_noise_levels(t, step);
+    if (t->audio_level)
+        fill_audio_levels(t, step);
     for (int i = 0; i < f->ports; i++)
         if (is_conditioning(&f->port[i]))
             WEFT_TRY(fill_conditioning(t, &f->port[i], step));
@@ -261,6 +276,40 @@ static weft_status fill_step(const training *t, int64_t step)
 }
 
 /* ---- the steps ------------------------------------------------------------------------------- */
+
+static weft_noised level_input(weft_graph *g, const char *name, int64_t batch, weft_value time)
+{
+    return (weft_noised){.sigma = weft_input(g, name, WEFT_F32, WEFT_SHAPE(batch)),
+                         .alpha = WEFT_NONE,
+                         .time = time,
+                         .weight = WEFT_NONE};
+}
+
+/* Sets the times of audio that has levels of its own. */
+static void set_audio_times(const training *t, weft_graph *g, weft_noised level[STREAMS],
+                            weft_ports *ports)
+{
+    if (!t->audio_level)
+        return;
+    const weft_value time =
+        weft_input(g, "audio_level.time", WEFT_F32, WEFT_SHAPE(t->batch));
+    level[1] = level_input(g, "audio_level.sigma", t->batch, time);
+    ports->at[WEFT_PORT_AUDIO_TIMESTEP] = ports->at[WEFT_PORT_AUDIO_LEVEL] = time;
+    ports->at[WEFT_PORT_LEVEL] = level[0].time;
+}
+
+/* Loss of a stream. Audio of samples without attention between the streams has none. */
+static weft_value stream_loss(const training *t, weft_graph *g, int index, weft_value prediction,
+                              weft_value data, weft_value noise, const weft_noised *level,
+                              const weft_ports *ports)
+{
+    weft_value value[] = {prediction, data, noise};
+    const weft_value joined = index ? ports->at[WEFT_PORT_JOINED] : WEFT_NONE;
+    for (int i = 0; i < WEFT_COUNT(value) && weft_value_ok(joined); i++)
+        value[i] = weft_mul(g, value[i], weft_reshape(g, joined, WEFT_SHAPE(t->batch, 1, 1)));
+    return weft_noise_process_loss(g, t->noise_process, &t->noised, value[0], value[1], value[2],
+                                   level);
+}
 
 /* Builds the loss of a step in `g`, the sum over the streams. */
 static weft_value build(const training *t, weft_graph *g)
@@ -274,12 +323,11 @@ static weft_value build(const training *t, weft_graph *g)
         if (is_conditioning(&f->port[i]) && weft_model_takes(model, f->port[i].port) &&
             (!f->port[i].optional || size->present_ports >> f->port[i].port & 1))
             ports.at[f->port[i].port] = weft_model_input(g, model, size, f->port[i].port, "");
-    const weft_noised noise_level = {
-        .sigma = weft_input(g, "level.sigma", WEFT_F32, WEFT_SHAPE(t->batch)),
-        .alpha = WEFT_NONE,
-        .time = weft_model_input(g, model, size, WEFT_PORT_TIMESTEP, ""),
-        .weight = WEFT_NONE};
-    ports.at[WEFT_PORT_TIMESTEP] = noise_level.time;
+    const weft_value time = weft_model_input(g, model, size, WEFT_PORT_TIMESTEP, "");
+    weft_noised level[STREAMS];
+    level[0] = level[1] = level_input(g, "level.sigma", t->batch, time);
+    ports.at[WEFT_PORT_TIMESTEP] = time;
+    set_audio_times(t, g, level, &ports);
     for (int i = 0; i < STREAMS; i++) {
         const stream *st = &t->stream[i];
         if (!has_stream(t, st))
@@ -288,7 +336,7 @@ static weft_value build(const training *t, weft_graph *g)
         data[i] = weft_input(g, st->data_name, WEFT_F32, latents);
         noise[i] = weft_input(g, st->noise_name, WEFT_F32, latents);
         ports.at[st->latents] =
-            t->noise_process->input(g, &t->noised, data[i], noise[i], &noise_level);
+            t->noise_process->input(g, &t->noised, data[i], noise[i], &level[i]);
     }
     weft_model_call(g, model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, false, &ports);
     for (int i = 0; i < STREAMS; i++) {
@@ -298,8 +346,8 @@ static weft_value build(const training *t, weft_graph *g)
         weft_value prediction = ports.at[st->prediction];
         if (t->towards_data)
             prediction = weft_affine(g, prediction, -1, 0);
-        const weft_value own = weft_noise_process_loss(g, t->noise_process, &t->noised, prediction,
-                                                       data[i], noise[i], &noise_level);
+        const weft_value own =
+            stream_loss(t, g, i, prediction, data[i], noise[i], &level[i], &ports);
         loss = weft_value_ok(loss) ? weft_add(g, loss, own) : own;
     }
     return loss;
@@ -551,6 +599,8 @@ static weft_status load_series(training *t, const weft_port_row *latents)
                           t->steps, t->batch);
     for (int i = 0; i < STREAMS; i++)
         WEFT_TRY(load_stream(t, &t->stream[i], i ? WEFT_PARITY_AS_HERE : form));
+    if (weft_tensors_find(p->golden, audio_level_name))
+        WEFT_TRY(weft_parity_load(p, audio_level_name, WEFT_PARITY_AS_HERE, &t->audio_level));
     return weft_parity_load(p, level_name, WEFT_PARITY_AS_HERE, &t->noise_level);
 }
 
@@ -603,6 +653,7 @@ static weft_status compare_training(weft_parity *p)
         weft_free(t.stream[i].noise);
     }
     weft_free(t.noise_level);
+    weft_free(t.audio_level);
     weft_program_free(t.exact);
     weft_graph_free(t.gradients);
     WEFT_TRY(status);

@@ -191,12 +191,9 @@ static int choose_stream(const AVFormatContext *demux, const AVCodec **codec,
 static int stream_rotation(AVStream *stream)
 {
     const uint8_t *matrix = av_stream_get_side_data(stream, AV_PKT_DATA_DISPLAYMATRIX, NULL);
-    if (!matrix)
-        return 0;
-    const double angle = -av_display_rotation_get((const int32_t *)(const void *)matrix);
-    if (isnan(angle))
-        return 0;
-    return (int)((lround(angle / 90) % 4 + 4) % 4) * 90;
+    const double angle =
+        matrix ? -av_display_rotation_get((const int32_t *)(const void *)matrix) : NAN;
+    return isnan(angle) ? 0 : (int)((lround(angle / 90) % 4 + 4) % 4) * 90;
 }
 
 /* Orientation of a photograph. FFmpeg reports it only with the decoded frame, but sizes are needed
@@ -940,6 +937,12 @@ weft_status weft_video_reader_seek_near(weft_video_reader *r, double seconds)
 const AVStream *weft_video_reader_stream(const weft_video_reader *r)
 {
     return r->demux->streams[r->stream];
+}
+
+AVFormatContext *weft_video_reader_demuxer(weft_video_reader *r)
+{
+    reset_deadline(r);
+    return r->demux;
 }
 
 const AVFrame *weft_video_reader_picture(const weft_video_reader *r)

@@ -6,4 +6,7 @@
 
 #include <libavformat/avformat.h>
 
+/* The open container, borrowed. Starts a new time limit of reading (stall_seconds). */
+AVFormatContext *weft_video_reader_demuxer(weft_video_reader *reader);
+
 #endif

@@ -1,9 +1,9 @@
 #include "video/sound_track.h"
 
 #include "base/memory.h"
+#include "video/sound_resample.h"
 
 #include <libavcodec/avcodec.h>
-#include <math.h>
 #include <string.h>
 
 enum { BITS_PER_CHANNEL = 96000 };
@@ -40,23 +40,6 @@ static int rate_for(const AVCodec *codec, int64_t rate)
     return found ? found : highest ? highest : (int)rate;
 }
 
-/* Copies the samples at the rate of the encoder. */
-static weft_status take_samples(weft_sound_track *t, const weft_sound *s)
-{
-    const double step = (double)s->rate / (double)t->encoder->sample_rate;
-    t->count = llround((double)s->count / step);
-    t->samples = weft_alloc(s->channels * t->count * (int64_t)sizeof *t->samples + 1);
-    WEFT_TRY(WEFT_ALLOCATED(t->samples, "%s", t->path));
-    for (int64_t c = 0; c < s->channels; c++)
-        for (int64_t i = 0; i < t->count; i++) {
-            const double at = fmin((double)i * step, (double)(s->count - 1));
-            const int64_t first = (int64_t)at, next = first + 1 < s->count ? first + 1 : first;
-            const float *from = s->samples + c * s->count, share = (float)(at - (double)first);
-            t->samples[c * t->count + i] = from[first] + share * (from[next] - from[first]);
-        }
-    return WEFT_OK;
-}
-
 static weft_status open_encoder(weft_sound_track *t, const char *name, const weft_sound *s)
 {
     const AVCodec *codec = avcodec_find_encoder_by_name(name);
@@ -83,7 +66,8 @@ static weft_status open_encoder(weft_sound_track *t, const char *name, const wef
 static weft_status open_track(weft_sound_track *t, const char *encoder, const weft_sound *s)
 {
     WEFT_TRY(open_encoder(t, encoder, s));
-    WEFT_TRY(take_samples(t, s));
+    WEFT_TRY(weft_sound_resample(t->path, s->samples, s->channels, s->count, s->rate,
+                                 t->encoder->sample_rate, &t->samples, &t->count));
     t->stream = avformat_new_stream(t->mux, NULL);
     t->frame = av_frame_alloc();
     t->packet = av_packet_alloc();

@@ -10,8 +10,8 @@
 typedef struct weft_sound_track weft_sound_track;
 
 /* Adds a stream to `mux`, before its header is written. `encoder`: FFmpeg's name. Samples are
- * copied. A rate that the encoder does not take is raised to its next one, by straight lines
- * between samples. `path` is for messages. */
+ * copied. A rate that the encoder does not take is raised to its next one. `path` is for
+ * messages. */
 weft_status weft_sound_track_open(const char *path, const char *encoder, const weft_sound *sound,
                                   AVFormatContext *mux, weft_sound_track **track);
 /* Writes the sound up to `seconds`, and with `last` the whole sound. */

@@ -130,6 +130,7 @@ static weft_value audio_positions(weft_graph *g, const ltx2 *c, int64_t tokens)
 typedef struct values {
     weft_value text, bias; /* bias of the text's keys, or WEFT_NONE */
     weft_value rows, cross_rows, gate_row, text_rows;
+    weft_value joined; /* (B): factor of the gates between the streams, or WEFT_NONE */
     weft_ltx2_tables rope, cross_rope;
 } values;
 
@@ -219,6 +220,18 @@ static weft_value attend_alone(weft_graph *g, const ltx2 *c, int s, const values
                         : weft_add(g, x, h);
 }
 
+/* Rows (B,...) times the factors (B); WEFT_NONE: 1. */
+static weft_value scaled(weft_graph *g, weft_value rows, weft_value factors)
+{
+    if (weft_graph_check(g) != WEFT_OK || !weft_value_ok(factors))
+        return rows;
+    weft_shape each = weft_value_get(g, rows)->shape;
+    each.dim[0] = weft_dim(g, factors, 0);
+    for (int i = 1; i < each.rank; i++)
+        each.dim[i] = 1;
+    return weft_mul(g, rows, weft_reshape(g, factors, each));
+}
+
 /* Attention between the streams: both read the streams before they change. */
 static void attend_each_other(weft_graph *g, const ltx2 *c, const values in[STREAMS],
                               weft_value x[STREAMS])
@@ -233,6 +246,7 @@ static void attend_each_other(weft_graph *g, const ltx2 *c, const values in[STRE
         h[s] = normed(g, norms[s], x[s], c->eps);
         rows[s] = weft_add(g, in[s].cross_rows, weft_slice(g, all, 0, 0, 4));
         gate[s] = weft_add(g, in[s].gate_row, weft_slice(g, all, 0, 4, 1));
+        gate[s] = scaled(g, gate[s], in[s].joined);
     }
     for (int s = 0; s < STREAMS; s++) { /* rows 0, 1: audio to video; 2, 3: video to audio */
         const weft_ltx2_tables *const ropes[2] = {&in[s].cross_rope, &in[1 - s].cross_rope};
@@ -409,6 +423,7 @@ static void forward(weft_graph *g, const ltx2 *c, weft_ports *ports)
     for (int s = 0; s < STREAMS; s++) {
         x[s] = weft_nn_linear(g, own(g, s, "proj_in"), x[s], width_of(c, s), WEFT_LINEAR_XAVIER);
         set_rows(g, c, s, &t, &v[s], &embedded[s]);
+        v[s].joined = ports->at[WEFT_PORT_JOINED];
     }
     set_text(g, c, ports, v);
     set_positions(g, c, ports, size, v);
@@ -463,6 +478,7 @@ static weft_shape shape(const void *config, const weft_model_size *s, weft_port 
         return s->audio_times > 1 ? WEFT_SHAPE(s->batch, s->audio_times) : WEFT_SHAPE(s->batch);
     case WEFT_PORT_LEVEL:
     case WEFT_PORT_AUDIO_LEVEL:
+    case WEFT_PORT_JOINED:
     case WEFT_PORT_FPS: return WEFT_SHAPE(s->batch);
     case WEFT_PORT_CROSS_TIMES: return WEFT_SHAPE(1);
     case WEFT_PORT_AUDIO: return WEFT_SHAPE(s->batch, audio, c->of[AUDIO].in_channels);
@@ -601,6 +617,7 @@ static const weft_port_row ports[] = {
     {WEFT_PORT_LEVEL,            false, "sigma", .optional = true},
     {WEFT_PORT_AUDIO_LEVEL,      false, "audio_sigma", .optional = true},
     {WEFT_PORT_CROSS_TIMES,      false, "use_cross_timestep", .optional = true},
+    {WEFT_PORT_JOINED,           false, "joined", .optional = true},
     {WEFT_PORT_TEXT,             false, "encoder_hidden_states"},
     {WEFT_PORT_TEXT_MASK,        false, "encoder_attention_mask", .optional = true},
     {WEFT_PORT_AUDIO_TEXT,       false, "audio_encoder_hidden_states"},

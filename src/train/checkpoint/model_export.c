@@ -6,6 +6,7 @@
 #include "exec/store/weights.h"
 #include "model/adapter.h"
 #include "model/adapter_write.h"
+#include "train/config/run_model.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -77,6 +78,41 @@ static weft_run run_at_end(const weft_export *e)
     return last;
 }
 
+/* Folder of the run's vocoder. */
+static void vocoder_folder(const weft_run *run, char *folder, size_t bytes)
+{
+    const bool given = run->sound.vocoder[0];
+    snprintf(folder, bytes, "%s%s", given ? run->sound.vocoder : run->sound.autoencoder,
+             given ? "" : "/../vocoder");
+}
+
+/* Adds the models of the sound to the index. */
+static weft_status index_sound(const weft_export *e, json_t *index)
+{
+    char folder[1024];
+    weft_model vocoder;
+    if (!weft_run_has_sound(&e->models->sound))
+        return WEFT_OK;
+    vocoder_folder(e->run, folder, sizeof folder);
+    WEFT_TRY(weft_model_open_as(folder, WEFT_ROLE_VOCODER, &vocoder));
+    add_to_index(index, vocoder.family->scope, &vocoder);
+    add_to_index(index, e->models->sound.autoencoder.family->scope, &e->models->sound.autoencoder);
+    return WEFT_OK;
+}
+
+/* Copies the models of the sound. */
+static weft_status write_sound(const weft_export *e, const char *folder)
+{
+    char from[1024], path[700];
+    if (!weft_run_has_sound(&e->models->sound))
+        return WEFT_OK;
+    snprintf(path, sizeof path, "%s/%s", folder, e->models->sound.autoencoder.family->scope);
+    WEFT_TRY(copy_files(e->run->sound.autoencoder, path, of_model));
+    vocoder_folder(e->run, from, sizeof from);
+    snprintf(path, sizeof path, "%s/vocoder", folder);
+    return copy_files(from, path, of_model);
+}
+
 static weft_status write_index(const weft_export *e, const char *folder)
 {
     const weft_run last = run_at_end(e);
@@ -87,9 +123,12 @@ static weft_status write_index(const weft_export *e, const char *folder)
     add_to_index(index, m->autoencoder.family->scope, &m->autoencoder);
     if (weft_run_uses_identity(m))
         add_to_index(index, m->identity.family->scope, &m->identity);
+    WEFT_TRY(index_sound(e, index));
     for (int r = 0; r < m->text.encoders; r++) {
         const weft_text_encoder *encoder = &m->text.encoder[r];
         add_to_index(index, encoder->row->encoder, &encoder->model);
+        if (encoder->connectors.family)
+            add_to_index(index, encoder->row->connectors, &encoder->connectors);
         if (encoder->tokenizer[0]) {
             weft_tokenizer *t;
             WEFT_TRY(weft_tokenizer_open(encoder->tokenizer, &t));
@@ -112,6 +151,12 @@ static weft_status write_text_encoder(const weft_export *e, const char *folder, 
     snprintf(path, sizeof path, "%s/%s", folder, encoder->row->encoder);
     if (e->models->text_frozen >> r & 1)
         WEFT_TRY(copy_files(weft_run_text(e->run, r)->weights, path, of_model));
+    if (encoder->connectors.family) {
+        char connectors[1024];
+        weft_run_connectors_folder(weft_run_text(e->run, r), connectors, sizeof connectors);
+        snprintf(path, sizeof path, "%s/%s", folder, encoder->row->connectors);
+        WEFT_TRY(copy_files(connectors, path, of_model));
+    }
     if (!encoder->tokenizer[0])
         return WEFT_OK;
     snprintf(path, sizeof path, "%s/%s", folder, encoder->row->tokenizer);
@@ -129,6 +174,7 @@ static weft_status write_rest(const weft_export *e, const char *folder)
     char path[700];
     snprintf(path, sizeof path, "%s/%s", folder, e->models->autoencoder.family->scope);
     WEFT_TRY(copy_files(e->run->autoencoder.weights, path, of_model));
+    WEFT_TRY(write_sound(e, folder));
     for (int r = 0; r < e->models->text.encoders; r++)
         WEFT_TRY(write_text_encoder(e, folder, r));
     snprintf(path, sizeof path, "%s/scheduler", folder);

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "prompt/conditioning_hash.h"
 #include "train/checkpoint/run_file.h"
+#include "train/config/run_model.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -192,6 +193,10 @@ weft_status weft_provenance_make(const weft_run *run, const weft_run_models *mod
         if (strcmp(run->autoencoder.tile, "off") != 0)
             json_object_set_new(m, "tile", json_string(run->autoencoder.tile));
     }
+    if (weft_run_has_sound(&models->sound)) {
+        WEFT_GO(hash_model(run->sound.autoencoder, &hash));
+        json_object_set_new(m, "audio_vae", hash);
+    }
     if (models->partly_trained || run->distill.method || weft_run_prefers(run)) {
         WEFT_GO(hash_model(weft_run_trained_from(run, models)->weights, &hash));
         json_object_set_new(m, "base", hash);
@@ -208,6 +213,12 @@ weft_status weft_provenance_make(const weft_run *run, const weft_run_models *mod
         if (models->text_frozen >> r & 1) {
             WEFT_GO(hash_model(weft_run_text(run, r)->weights, &hash));
             json_object_set_new(m, encoder->row->encoder, hash);
+        }
+        if (encoder->connectors.family) {
+            char folder[1024];
+            weft_run_connectors_folder(weft_run_text(run, r), folder, sizeof folder);
+            WEFT_GO(hash_model(folder, &hash));
+            json_object_set_new(m, encoder->row->connectors, hash);
         }
         if (encoder->tokenizer[0]) {
             uint64_t own;
@@ -271,6 +282,8 @@ weft_status weft_provenance_check(const json_t *before, const json_t *now, bool 
         {"blend", "the sources changed (names, weights or prompt prefixes of data.path, or "
                   "data.blend)"},
         {"autoencoder", "the autoencoder changed (weights or config)"},
+        {"audio_vae", "the autoencoder of sound changed (weights or config)"},
+        {"connectors", "the text connectors changed (weights or config)"},
         {"tile", "autoencoder.tile changed, and with it the latents where tiles overlap"},
         {"pair", "the clips of preference.rejected or of control changed"},
         {"base", "the initial weights changed (files or config)"},

@@ -38,6 +38,7 @@ static weft_status copy_input(weft_run_places *p, const char **location)
 static weft_status copy_model(weft_run_places *p, weft_run_model *model)
 {
     WEFT_TRY(copy_input(p, &model->weights));
+    WEFT_TRY(copy_input(p, &model->connectors));
     return copy_input(p, &model->tokenizer);
 }
 
@@ -84,6 +85,8 @@ static weft_status copy_all(weft_run_places *p)
     WEFT_TRY(copy_model(p, &run->identity));
     for (int64_t i = 0; i < run->text_encoders.count; i++)
         WEFT_TRY(copy_model(p, &p->text[i]));
+    WEFT_TRY(copy_input(p, &run->sound.autoencoder));
+    WEFT_TRY(copy_input(p, &run->sound.vocoder));
     WEFT_TRY(copy_input(p, &run->cascades.plan));
     WEFT_TRY(copy_input(p, &run->loss.lpips.trunk));
     WEFT_TRY(copy_input(p, &run->loss.lpips.heads));

@@ -86,3 +86,10 @@ weft_status weft_run_model_read(const weft_run_model *m, const weft_model_use *u
     return use->role == WEFT_ROLE_AUTOENCODER ? weft_key_mapping_statistics(m->weights, model)
                                               : WEFT_OK;
 }
+
+void weft_run_connectors_folder(const weft_run_model *text, char *folder, size_t bytes)
+{
+    const bool given = text->connectors && text->connectors[0];
+    snprintf(folder, bytes, "%s%s", given ? text->connectors : text->weights,
+             given ? "" : "/../connectors");
+}

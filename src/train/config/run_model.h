@@ -13,5 +13,7 @@ typedef struct weft_model_use {
 /* Omitted channels and text width of a new model are set from `use`. */
 weft_status weft_run_model_read(const weft_run_model *m, const weft_model_use *use,
                                 weft_model *model);
+/* Folder of the connectors of a text encoder. */
+void weft_run_connectors_folder(const weft_run_model *text, char *folder, size_t bytes);
 
 #endif

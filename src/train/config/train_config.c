@@ -130,6 +130,9 @@ static const weft_key text_keys[] = {
     {"tokenizer", WEFT_KEY_STRING, offsetof(weft_run_model, tokenizer), "", "",
      "tokenizer.json, spiece.model, vocab.json or vocab.txt, or their folder; empty: the "
      "folder of the weights, or `tokenizer` next to it. WeftBytesEncoder needs none"},
+    {"connectors", WEFT_KEY_STRING, offsetof(weft_run_model, connectors), "", "",
+     "folder of the frozen text connectors between the encoder and LTX-2; empty: `connectors` "
+     "next to the weights"},
     I64(weft_run_model, length, "max_length", "0", "tokens",
         "maximum length of a caption; longer captions are truncated. 0: the length with which "
         "the transformer's family is published",
@@ -381,6 +384,7 @@ static const weft_key run_keys[] = {
      "image-models`)",
      .choices = weft_condition_names},
     {"control", WEFT_KEY_SECTION, offsetof(weft_run, control), .section = &weft_control_section},
+    {"sound", WEFT_KEY_SECTION, offsetof(weft_run, sound), .section = &weft_sound_section},
     {"preference", WEFT_KEY_SECTION, offsetof(weft_run, preference),
      .section = &weft_preference_section},
     {"distill", WEFT_KEY_SECTION, 0, .section = &weft_distill_section}, /* keys of the run itself */
@@ -851,6 +855,7 @@ weft_status weft_run_check(const weft_run *run, const char *path)
     WEFT_TRY(weft_distill_check(run, path));
     WEFT_TRY(weft_preference_check(run, path));
     WEFT_TRY(weft_control_check(run, path));
+    WEFT_TRY(weft_sound_check(run, path));
     return check_trainable(run, path);
 }
 

@@ -12,6 +12,7 @@
 #include "train/config/distill_config.h"
 #include "train/config/optimizer_config.h"
 #include "train/config/preference_config.h"
+#include "train/config/sound_config.h"
 #include "transform/numeric/trainable.h"
 #include "transform/passes.h"
 #include "transform/sharding/mesh_config.h"
@@ -65,6 +66,7 @@ typedef struct weft_run_model {
     /* Text encoders: */
     bool train;            /* continue training `weights` */
     const char *tokenizer; /* file or folder; "": in or next to `weights` */
+    const char *connectors; /* folder of text connectors; "": next to `weights` */
     int64_t length;        /* tokens of a caption; 0: from the transformer or the encoder */
     /* Identity encoders: share of samples whose reference image is dropped. */
     double dropout;
@@ -149,6 +151,7 @@ typedef struct weft_run {
     double guidance; /* embedded guidance scale during training */
     int condition;   /* weft_run_condition */
     weft_control_config control;
+    weft_sound_config sound;
     weft_distill_config distill;
     weft_preference_config preference;
     weft_optimizer_config optimizer;

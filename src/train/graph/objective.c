@@ -12,6 +12,7 @@
 #include "train/graph/packed_rows.h"
 #include "train/graph/preference.h"
 #include "train/graph/run_networks.h"
+#include "train/graph/sound_stream.h"
 #include "transform/memory/recompute.h"
 
 #include <stdio.h>
@@ -88,7 +89,8 @@ weft_model_size weft_run_latent_size(const weft_run_models *m, const weft_bucket
                              b->height / m->grid.factor[1],
                              b->width / m->grid.factor[2],
                              weft_text_conditioning_length(&m->text),
-                             .text2 = weft_text_conditioning_length2(&m->text)};
+                             .text2 = weft_text_conditioning_length2(&m->text),
+                             .audio = weft_run_sound_latents(&m->sound, b->frames)};
 }
 
 int64_t weft_run_tokens(const weft_run_models *m, const weft_bucket *b)
@@ -171,6 +173,7 @@ static weft_value denoiser_loss(weft_graph *g, const weft_run *run, const weft_r
         const weft_preference pair = {run, m, &noised, &noise_level, x, rejected, noise, p};
         return add_balance(g, weft_preference_loss(g, &pair, &p), &p);
     }
+    const weft_sound_stream sound = weft_sound_stream_build(g, run, m, &size, &noise_level, &p);
     const weft_denoiser_call call = {.run = run,
                                      .models = m,
                                      .data = x,
@@ -186,7 +189,7 @@ static weft_value denoiser_loss(weft_graph *g, const weft_run *run, const weft_r
     }
     const weft_value loss =
         weft_noise_process_loss(g, noise_process, &noised, prediction, x, noise, &noise_level);
-    return add_balance(g, loss, &p);
+    return add_balance(g, weft_sound_stream_loss(g, run, &sound, &p, loss), &p);
 }
 
 weft_value weft_objective_build(weft_graph *g, const weft_run *run, const weft_run_models *models,
@@ -387,13 +390,15 @@ static weft_status check_rest(const weft_run *run, const weft_run_models *m, con
 static weft_status check_denoiser(const weft_run *run, const weft_run_models *m, const char *path)
 {
     const bool controlled = run->condition == WEFT_CONDITION_CONTROL;
-    weft_port ports[4 + WEFT_MAX_CONDITIONING] = {WEFT_PORT_LATENTS, WEFT_PORT_TIMESTEP,
+    weft_port ports[5 + WEFT_MAX_CONDITIONING] = {WEFT_PORT_LATENTS, WEFT_PORT_TIMESTEP,
                                                   WEFT_PORT_GUIDANCE};
     int count = 3;
     for (int i = 0; i < m->text.entries; i++)
         ports[count++] = m->text.entry[i].port;
     if (controlled)
         ports[count++] = WEFT_PORT_CONTROL;
+    if (weft_run_has_sound(&m->sound))
+        ports[count++] = WEFT_PORT_AUDIO;
     WEFT_TRY(weft_model_accepts(&m->denoiser, ports, count, "train"));
     const bool conditioned = run->condition == WEFT_CONDITION_FIRST_FRAME;
     const bool fills = conditioned || controlled || weft_model_takes_port(&m->denoiser).also_none;
@@ -421,17 +426,27 @@ static weft_status check_denoiser(const weft_run *run, const weft_run_models *m,
     return check_length(run, m, path);
 }
 
-static weft_status reject_sound(const weft_model *denoiser, const char *path)
+/* Reads the connectors between text encoders and the denoiser. They are frozen, so embeddings must be
+ * cached. */
+static weft_status read_connectors(const weft_run *run, const char *path, const weft_run_models *m,
+                                   weft_text_encoder_spec *spec, int count)
 {
-    return weft_model_takes(denoiser, WEFT_PORT_AUDIO)
-               ? weft_error(WEFT_MSG_MODEL_INPUT_UNSUPPORTED,
-                            WEFT_AT(.file = path, .key = "transformer",
-                                    .value = weft_model_class(denoiser)),
-                            "%s denoises sound together with the video. weft generate supports "
-                            "that, and training does not; use a transformer of video alone, such "
-                            "as LTXVideoTransformer3DModel.",
-                            weft_model_class(denoiser))
-               : WEFT_OK;
+    for (int r = 0; r < count; r++) {
+        const weft_text_encoder_row *row = weft_text_conditioning_row(&m->denoiser, r);
+        char folder[1024], key[48];
+        if (!row || !row->connectors)
+            continue;
+        snprintf(key, sizeof key, "text_encoders.%d.connectors", r);
+        if (!m->text_precomputed)
+            return weft_error(WEFT_MSG_CONFIG_CONFLICT, WEFT_AT(.file = path, .key = key),
+                              "text connectors are not trained; give the text encoder weights, "
+                              "without train, and cache its embeddings");
+        weft_run_connectors_folder(weft_run_text(run, r), folder, sizeof folder);
+        WEFT_TRY(weft_error_at(
+            weft_model_open_as(folder, WEFT_ROLE_TEXT_CONNECTORS, &spec[r].connectors),
+            WEFT_AT(.file = path, .key = key)));
+    }
+    return WEFT_OK;
 }
 
 /* Reads the text encoders and the denoiser. The first encoder determines the denoiser's text
@@ -439,7 +454,7 @@ static weft_status reject_sound(const weft_model *denoiser, const char *path)
 static weft_status read_denoiser(const weft_run *run, const char *path, weft_run_models *m)
 {
     const int count = (int)run->text_encoders.count;
-    weft_text_encoder_spec spec[WEFT_MAX_TEXT_ENCODERS];
+    weft_text_encoder_spec spec[WEFT_MAX_TEXT_ENCODERS] = {0};
     m->text_precomputed = run->data.embeddings == WEFT_EMBEDDINGS_CACHED;
     for (int r = 0; r < count; r++) {
         const weft_run_model *text = weft_run_text(run, r);
@@ -458,7 +473,8 @@ static weft_status read_denoiser(const weft_run *run, const char *path, weft_run
                                 weft_model_grid(&m->autoencoder).channels,
                                 weft_model_text(&spec[0].model).width};
     WEFT_TRY(weft_run_model_read(&run->transformer, &use, &m->denoiser));
-    WEFT_TRY(reject_sound(&m->denoiser, path));
+    WEFT_TRY(read_connectors(run, path, m, spec, count));
+    WEFT_TRY(weft_run_sound_read(run, path, &m->denoiser, &m->sound));
     WEFT_TRY(weft_text_conditioning_open(&m->denoiser, spec, count, path, &m->text));
     return weft_text_conditioning_image_side(&m->text)
                ? weft_error(WEFT_MSG_TEXT_ENCODER_UNSUPPORTED,

@@ -3,6 +3,7 @@
 #ifndef WEFT_TRAIN_GRAPH_OBJECTIVE_H
 #define WEFT_TRAIN_GRAPH_OBJECTIVE_H
 
+#include "train/graph/run_sound.h"
 #include "train/graph/vae_losses.h"
 
 enum { WEFT_RUN_RECIPES = 16 };
@@ -12,6 +13,7 @@ typedef struct weft_run_models {
     weft_model denoiser;         /* family NULL: the autoencoder is trained */
     weft_text_conditioning text; /* text encoders of the denoiser */
     weft_model identity;         /* trained with the denoiser; family NULL: none */
+    weft_run_sound sound;        /* of a denoiser of video and sound */
     uint32_t text_frozen;        /* bit r: text encoder r is frozen */
     /* condition: first_frame on channels: the other frames are grey before they are encoded, as in
      * published models; otherwise their latents are zeros */
@@ -59,6 +61,7 @@ int64_t weft_run_tokens(const weft_run_models *models, const weft_bucket *bucket
  *                 (train/graph/control.h), with condition: control
  *   batch.first_frame f32, like batch.latents: the first frame of each clip, followed by grey
  *                 frames, with grey_rest
+ *   batch.sound, batch.with_sound, batch.sound_key: the sound (train/graph/sound_stream.h)
  *   -> loss of the noise process. A mixture of experts adds its load-balancing loss, and "balance",
  *      "fullest", "dropped" (model/family.h)
  * Parameters are in the scopes of their families. */

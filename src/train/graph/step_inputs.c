@@ -2,6 +2,7 @@
 
 #include "base/rng.h"
 #include "train/graph/distillation.h"
+#include "train/graph/sound_stream.h"
 
 #include <string.h>
 
@@ -35,13 +36,37 @@ weft_status weft_inputs_set_caption(const weft_inputs *in, weft_input_lookup *fi
 static weft_status fill_text(const weft_inputs *in, const weft_batch *batch,
                              weft_input_lookup *find, void *user)
 {
+    const int64_t stride = in->models->text.floats + in->sound_floats;
     for (int64_t i = 0; i < batch->count; i++)
         WEFT_TRY(weft_inputs_set_caption(in, find, user, i, batch->caption[i],
-                                         in->no_text ? batch->extra + i * in->models->text.floats
-                                                     : NULL));
+                                         in->no_text ? batch->extra + i * stride : NULL));
     for (int64_t i = 0; i < batch->count && weft_distillation_guides(in->run); i++)
         weft_text_conditioning_set_empty(&in->models->text, find, user, i, in->no_text);
     return WEFT_OK;
+}
+
+/* Copies the sound of the samples, normalised. Clips without sound have zeros. */
+static void fill_sound(const weft_inputs *in, int64_t step, const weft_batch *batch,
+                       weft_input_lookup *find, void *user)
+{
+    const weft_run_sound *sound = &in->models->sound;
+    weft_tensor *to = find(user, "batch.sound"), *with = find(user, "batch.with_sound"),
+                *key = find(user, "batch.sound_key");
+    const int64_t features = sound->format.features, text = in->models->text.floats,
+                  floats = to ? to->shape.dim[1] * features : 0;
+    for (int64_t i = 0; i < batch->count; i++) {
+        const float *from = batch->extra + i * (text + in->sound_floats) + text;
+        float *one = to ? (float *)to->data + i * floats : NULL;
+        if (key)
+            ((int64_t *)key->data)[i] = weft_sound_stream_key(weft_inputs_key(in, step, batch, i));
+        if (with)
+            ((float *)with->data)[i] = from[0];
+        if (!one)
+            continue;
+        memcpy(one, from + 1, (size_t)floats * sizeof *one);
+        if (from[0] > 0)
+            weft_sound_normalise(&sound->grid, features, to->shape.dim[1], one);
+    }
 }
 
 /* A key depends on (seed, step, sample) and on the epoch, because a batch that spans two epochs
@@ -77,5 +102,7 @@ weft_status weft_inputs_fill(const weft_inputs *in, int64_t step, const weft_bat
     }
     if (to && !denoises)
         memcpy(to->data, batch->video, (size_t)(weft_shape_count(&to->shape) * 4));
+    if (in->sound_floats)
+        fill_sound(in, step, batch, find, user);
     return denoises ? fill_text(in, batch, find, user) : WEFT_OK;
 }

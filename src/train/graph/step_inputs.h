@@ -12,6 +12,7 @@ typedef struct weft_inputs {
     /* Packed text conditioning of the empty caption; the batch contains the embeddings of its
      * captions. NULL: captions are encoded in the step. */
     const float *no_text;
+    int64_t sound_floats; /* of a sample, after its text conditioning (weft_run_sound_floats) */
 } weft_inputs;
 
 /* Copies this rank's samples of `batch` into the inputs "batch.*". `find` returns the input of a

@@ -11,7 +11,9 @@
 #include "format/tensors/npy.h"
 #include "latent/vae_chunks.h"
 #include "model/key_mapping.h"
+#include "train/config/run_model.h"
 #include "train/latents/latent_cache_folder.h"
+#include "train/latents/sound_latents.h"
 #include "train/monitor/data_report.h"
 
 #include <errno.h>
@@ -48,6 +50,8 @@ typedef struct encoding {
     const weft_text_conditioning *text_conditioning; /* NULL: captions are not encoded */
     weft_tokenizer_set tokenizers;
     float *embeddings; /* (batch, floats) of the last captions */
+    const weft_run_models *models; /* of the cache, with sound */
+    weft_sound_latents sound;
     weft_store *store;
     int buckets;
     weft_step *step;        /* VAE steps by bucket */
@@ -75,6 +79,7 @@ static encoding cache_encoding(const weft_run *run, const weft_run_models *model
                       .exec = exec,
                       .apart = true,
                       .tile = weft_latent_tile(run),
+                      .models = models,
                       .text_conditioning = models->text_precomputed ? &models->text : NULL};
 }
 
@@ -228,6 +233,8 @@ static weft_status plan_encoding(encoding *e, const weft_model *vae, const weft_
         e->size[i].batch = e->batch;
         WEFT_TRY(plan_vae(e, vae, i));
     }
+    if (e->models)
+        WEFT_TRY(weft_sound_latents_plan(e->run, e->models, s, e->here.backend, &e->sound));
     for (int i = 0; text && i < text->encoders; i++)
         WEFT_TRY(weft_step_plan(weft_text_graph(e->run, text, i, e->batch), NULL, &e->here,
                                 &e->text[i]));
@@ -269,6 +276,7 @@ static void close_encoding(encoding *e)
     for (int i = 0; i < WEFT_MAX_TEXT_ENCODERS; i++)
         weft_step_free(&e->text[i]);
     weft_tokenizer_set_close(&e->tokenizers);
+    weft_sound_latents_free(&e->sound);
     weft_free(e->embeddings);
     weft_free(e->made);
     weft_free(e->vae);
@@ -289,7 +297,8 @@ weft_status weft_latents_bytes(const weft_run *run, const weft_run_models *model
     WEFT_GO(plan_encoding(&e, &models->autoencoder, train_stage));
     WEFT_GO(make_loader(&e, &l));
     const weft_loader_plan loader = weft_loader_plan_make(&l.config, l.rank, l.ranks, 3);
-    *bytes = vae_bytes(&e) + text_bytes(&e) + loader.bytes + loader.clip_bytes;
+    *bytes = vae_bytes(&e) + text_bytes(&e) + weft_sound_latents_bytes(&e.sound) + loader.bytes +
+             loader.clip_bytes;
 out:
     encoding_loader_free(&l);
     close_encoding(&e);
@@ -319,9 +328,17 @@ weft_status weft_encoder_load(weft_store *store, const char *scope, const weft_f
 static weft_status open_text_encoders(encoding *e, weft_store *store)
 {
     const weft_text_conditioning *c = e->text_conditioning;
-    for (int i = 0; i < c->encoders; i++)
-        WEFT_TRY(weft_encoder_load(store, c->encoder[i].row->encoder, c->encoder[i].model.family,
-                                   e->text[i].whole, weft_run_text(e->run, i)->weights));
+    for (int i = 0; i < c->encoders; i++) {
+        const weft_text_encoder *encoder = &c->encoder[i];
+        const weft_run_model *from = weft_run_text(e->run, i);
+        char folder[1024];
+        WEFT_TRY(weft_encoder_load(store, encoder->row->encoder, encoder->model.family,
+                                   e->text[i].whole, from->weights));
+        weft_run_connectors_folder(from, folder, sizeof folder);
+        if (encoder->connectors.family)
+            WEFT_TRY(weft_encoder_load(store, encoder->row->connectors, encoder->connectors.family,
+                                       e->text[i].whole, folder));
+    }
     WEFT_TRY(WEFT_NEW(e->embeddings, e->batch * c->floats, "embeddings"));
     return weft_tokenizer_set_open(c, &e->tokenizers);
 }
@@ -382,6 +399,7 @@ static weft_status open_encoding(encoding *e, const weft_model *vae, const weft_
                                    e->run->autoencoder.weights));
     if (e->text_conditioning)
         WEFT_TRY(open_text_encoders(e, store));
+    WEFT_TRY(weft_sound_latents_bind(&e->sound, store));
     return open_loader(e);
 }
 
@@ -565,6 +583,30 @@ static int embedding_shape(const weft_text_conditioning *c, int64_t dim[2])
     return c->entries == 1 ? 2 : 1;
 }
 
+/* Adds the text conditioning of a sample, and its sound. */
+static weft_status add_conditioning(encoding *e, weft_shard_file *shard, const weft_sample *sample,
+                                    const float *text)
+{
+    int64_t dim[2];
+    const int rank = embedding_shape(e->text_conditioning, dim);
+    if (!e->sound.floats)
+        return add_array(shard, sample->key, WEFT_TEXT_PART, rank, dim, text);
+    WEFT_TRY(weft_sound_latents_encode(&e->sound, weft_loader_dataset(e->loader), sample,
+                                       e->bucket));
+    const int64_t own = e->text_conditioning->floats, all = own + e->sound.floats;
+    float *both = weft_alloc(all * (int64_t)sizeof *both);
+    WEFT_TRY(WEFT_ALLOCATED(both, "the latents"));
+    memcpy(both, text, (size_t)own * sizeof *both);
+    memcpy(both + own, e->sound.part, (size_t)e->sound.floats * sizeof *both);
+    const weft_status_code status =
+        add_array(shard, sample->key, WEFT_TEXT_SOUND_PART, 1, &all, both);
+    weft_free(both);
+    WEFT_TRY(status);
+    return e->sound.part[0] > 0
+               ? WEFT_OK
+               : weft_shard_file_add(shard, sample->key, WEFT_NO_SOUND_PART, "", 0);
+}
+
 /* `text`: text conditioning of the caption; NULL: captions are not encoded. */
 static weft_status add_sample(encoding *e, weft_shard_file *shard, int64_t index,
                               const float *latent, const float *text)
@@ -575,11 +617,8 @@ static weft_status add_sample(encoding *e, weft_shard_file *shard, int64_t index
     weft_part_bytes bytes = {0};
     weft_status_code status = WEFT_OK;
     WEFT_GO(add_array(shard, sample->key, WEFT_LATENT_PART, 4, e->latent.dim + 1, latent));
-    if (text) {
-        int64_t dim[2];
-        const int rank = embedding_shape(e->text_conditioning, dim);
-        WEFT_GO(add_array(shard, sample->key, WEFT_TEXT_PART, rank, dim, text));
-    }
+    if (text)
+        WEFT_GO(add_conditioning(e, shard, sample, text));
     if (json) {
         WEFT_GO(weft_dataset_read(dataset, sample, json, true, &bytes));
         WEFT_GO(weft_shard_file_add(shard, sample->key, "json", bytes.data, bytes.bytes));

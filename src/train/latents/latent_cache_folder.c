@@ -9,6 +9,7 @@
 #include "exec/store/weights.h"
 #include "format/tensors/npy.h"
 #include "prompt/conditioning_hash.h"
+#include "train/config/run_model.h"
 #include "train/graph/run_pair.h"
 
 #include <errno.h>
@@ -52,6 +53,14 @@ out:
     return status;
 }
 
+static weft_status hash_connectors(XXH3_state_t *state, const weft_run_model *text,
+                                   const weft_text_encoder *encoder)
+{
+    char folder[1024];
+    weft_run_connectors_folder(text, folder, sizeof folder);
+    return encoder->connectors.family ? hash_weights(state, folder) : WEFT_OK;
+}
+
 /* The prompt prefixes of the sources, which embeddings of captions depend on. */
 static void put_prefixes(const weft_run_data *data, weft_buf *out)
 {
@@ -91,6 +100,8 @@ static weft_status cache_key(const weft_run *run, const weft_run_models *models,
     if (tile.on)
         weft_buf_printf(&what, "tiles %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 "|",
                         tile.size[1], tile.size[2], tile.step[1], tile.step[2]);
+    if (weft_run_has_sound(&models->sound))
+        weft_buf_printf(&what, "sound|");
     XXH3_state_t *state = XXH3_createState();
     weft_status_code status = WEFT_OK;
     WEFT_GO(weft_buf_check(&what));
@@ -98,9 +109,12 @@ static weft_status cache_key(const weft_run *run, const weft_run_models *models,
     XXH3_64bits_reset(state);
     XXH3_64bits_update(state, what.data, (size_t)what.len);
     WEFT_GO(hash_weights(state, run->autoencoder.weights));
+    if (weft_run_has_sound(&models->sound))
+        WEFT_GO(hash_weights(state, run->sound.autoencoder));
     for (int r = 0; models->text_precomputed && r < c->encoders; r++) {
         uint64_t text_hash;
         WEFT_GO(hash_weights(state, weft_run_text(run, r)->weights));
+        WEFT_GO(hash_connectors(state, weft_run_text(run, r), &c->encoder[r]));
         if (!c->encoder[r].tokenizer[0])
             continue;
         WEFT_GO(weft_text_conditioning_hash(c, r, &text_hash));

@@ -1,5 +1,6 @@
 #include "train/latents/stage_loader.h"
 
+#include "base/log.h"
 #include "base/rng.h"
 #include "comm/comm_world.h"
 #include "train/checkpoint/provenance.h"
@@ -10,6 +11,23 @@
 #include "train/monitor/data_report.h"
 
 #include <stdio.h>
+
+/* Adds the number of samples without sound to the report, and prints it. */
+static void report_sound(const weft_train_context *c, const weft_stage_state *s, json_t *report)
+{
+    const weft_dataset *dataset = weft_loader_dataset(s->loader);
+    const int64_t count = weft_dataset_count(dataset);
+    int64_t without = 0;
+    if (!weft_run_has_sound(&c->models.sound))
+        return;
+    for (int64_t i = 0; i < count; i++)
+        without += weft_sample_part(weft_dataset_at(dataset, i), WEFT_NO_SOUND_PART) != NULL;
+    json_object_set_new(report, "without_sound", json_integer(without));
+    if (c->is_rank0 && without)
+        weft_notice(WEFT_MSG_DATA_REPORT, WEFT_AT(.key = "data", WEFT_NUMBER(without)),
+                    "%" PRId64 " of %" PRId64 " samples have no sound; they train the video alone",
+                    without, count);
+}
 
 weft_status weft_stage_loader_report(const weft_train_context *c, weft_stage_state *s,
                                      const char *title)
@@ -22,6 +40,7 @@ weft_status weft_stage_loader_report(const weft_train_context *c, weft_stage_sta
     json_t *read = NULL;
     weft_status_code status = WEFT_OK;
     WEFT_GO(weft_data_report_reads(c->exec.comm, s->loader, &read));
+    report_sound(c, s, read);
     if (c->is_rank0) {
         weft_comm_set_busy(c->exec.comm, "writing the data report");
         status = weft_data_report_write(s->loader, title, path, read);
@@ -114,8 +133,9 @@ static weft_status make_setup(const weft_run *run, const weft_run_models *models
         .verify = d->verify,
         .seed = (int64_t)(weft_seed_mix((uint64_t)run->seed, (uint64_t)index) >> 1)};
     if (!u->video && models->text_precomputed) {
-        u->config.extra = WEFT_TEXT_PART;
-        u->config.extra_floats = models->text.floats;
+        const int64_t sound = weft_run_sound_floats(&models->sound, train_stage);
+        u->config.extra = sound ? WEFT_TEXT_SOUND_PART : WEFT_TEXT_PART;
+        u->config.extra_floats = models->text.floats + sound;
     }
     return WEFT_OK;
 }

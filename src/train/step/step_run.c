@@ -91,7 +91,8 @@ static weft_status fill_batch(weft_step_run *r, int64_t index, int *bucket)
     const int64_t parts = s->programs.parts, at = index % parts;
     if (at == 0)
         WEFT_TRY(next_batch(r));
-    const weft_inputs inputs = {c->run, &c->models, &c->tokenizers, s->no_text};
+    const int64_t sound = weft_run_sound_floats(&c->models.sound, s->train_stage);
+    const weft_inputs inputs = {c->run, &c->models, &c->tokenizers, s->no_text, sound};
     if (r->batch.packed) {
         *bucket = 0;
         input_context rows = {s, index, 0};
@@ -108,7 +109,8 @@ static weft_status fill_batch(weft_step_run *r, int64_t index, int *bucket)
     const weft_tensor *to = input_of(s, index, *bucket, denoises ? "batch.latents" : "batch.video");
     const int64_t floats = to && count ? weft_shape_count(&to->shape) / count : 0;
     const weft_batch part =
-        part_of(&r->batch, at * count, count, floats, s->no_text ? c->models.text.floats : 0);
+        part_of(&r->batch, at * count, count, floats,
+                s->no_text ? c->models.text.floats + sound : 0);
     weft_tensor *adversarial = input_of(s, index, *bucket, "loss.adversarial");
     if (adversarial)
         *(float *)adversarial->data = discriminates(c) ? 1 : 0;
@@ -149,7 +151,8 @@ static void add_figures(weft_step_run *r, int bucket, double share)
 {
     static const char *const names[] = {
         "mse",     "kl",      "lpips",   "generator", "discriminator", "adversarial_weight",
-        "balance", "fullest", "dropped", "fake",      "accuracy"};
+        "balance", "fullest", "dropped", "fake",      "accuracy",      "video_loss",
+        "sound_loss", "with_sound"};
     const weft_stage_state *s = r->train_stage;
     const weft_run_models *models = &r->context->models;
     const weft_step *step = s->programs.bucket[bucket];

@@ -1,0 +1,124 @@
+#!/bin/bash
+# Training of video and sound (LTX-2, `sound`): latents of the sound are cached with those of the
+# video, clips without sound train the video alone, and the finished model generates videos with
+# sound. A stopped run resumes bitwise, and other layouts have the losses of one rank (1e-5).
+# tests/latent/sound_encoder_test.c compares the latents, and tests/golden/ltx23_sound_train30 the
+# steps, with PyTorch.
+source "$SRC/tests/train/common.sh"
+. "$SRC/tests/messages.sh"
+command -v ffmpeg >/dev/null || skip "ffmpeg is not installed"
+golden=$SRC/tests/golden/pipelines
+mkdir clips
+for i in 0 1 2 3 4 5; do
+    sound=(-f lavfi -i "sine=frequency=$((40 + 20 * i)):sample_rate=44100" -c:a pcm_s16le -shortest)
+    [ $i = 5 ] && sound=() # no sound
+    ffmpeg -v error -nostdin -f lavfi -i "testsrc=size=64x64:rate=5:duration=2,hue=h=$((60 * i))" "${sound[@]}" -c:v libx264 "clips/c$i.mkv" || fail "ffmpeg"
+    echo "clip number $i" >"clips/c$i.txt"
+done
+write() { # NAME PIPELINE
+    cat >"$1.yaml" <<Y
+out: runs/$1
+data: {path: clips, fps: 5, latents: latents}
+autoencoder: {weights: $golden/$2/vae}
+transformer: {weights: $golden/$2/transformer}
+text_encoders:
+  - {weights: $golden/$2/text_encoder, tokenizer: $golden/$2/tokenizer, connectors: $golden/$2/connectors, max_length: 32}
+sound: {autoencoder: $golden/$2/audio_vae, vocoder: $golden/$2/vocoder}
+checkpoint: {interval: 2, keep_latest: 2}
+stages:
+  - {steps: 4, batch: 4, frames: 9, height: 64, width: 64, lr: 1e-3, warmup_steps: 0, lr_schedule: constant}
+Y
+}
+for name in ltx2 ltx23; do write $name $name; done
+train() { # CONFIG NAME OPTIONS...
+    local config=$1 name=$2
+    shift 2
+    "$WEFT" train "$config.yaml" --set "out=runs/$name" "$@" >"$name.log" 2>&1 || { cat "$name.log"; fail "weft train $config.yaml $*"; }
+}
+resumes_bitwise() { # CONFIG
+    train "$1" "$1"
+    train "$1" "$1-half" --set stages.0.steps=2
+    train "$1" "$1-half"
+    has_message "$1-half.log" run-resumed value=2 || fail "$1 did not resume from step 2"
+    cmp "runs/$1/model/transformer/diffusion_pytorch_model.safetensors" \
+        "runs/$1-half/model/transformer/diffusion_pytorch_model.safetensors" || fail "$1: the model differs after resuming"
+}
+for name in ltx2 ltx23; do check $name resumes_bitwise $name; done
+# Both streams have a loss, and the clip without sound is counted.
+both_streams() {
+    needs ltx23
+    python3 -S - <<'PY' || fail "losses of the streams"
+import json
+rows = [json.loads(line) for line in open("runs/ltx23/metrics.jsonl")]
+assert len(rows) == 4
+for row in rows:
+    assert row["sound_loss"] > 0 and row["with_sound"] in (0.75, 1)
+    assert abs(row["loss"] - row["video_loss"] - row["sound_loss"]) < 1e-5 * row["loss"], row
+assert any(row["with_sound"] < 1 for row in rows)
+PY
+    has_message ltx23.log data-report value=1 || { cat ltx23.log; fail "the clip without sound is not counted"; }
+    grep -q '"without_sound": 1' runs/ltx23/data-stage-0.json || fail "the data report has no count"
+}
+check both_streams both_streams
+# Shared timesteps and another weight change the loss; a single run without sound in its clips has
+# the loss of the video alone.
+options() {
+    needs ltx23
+    train ltx23 shared --set sound.timesteps=shared --set sound.loss_weight=0.5 --set stages.0.steps=1
+    mkdir silent
+    for i in 0 1 2 3; do
+        ffmpeg -v error -nostdin -i clips/c$i.mkv -an -c:v copy silent/c$i.mkv
+        cp clips/c$i.txt silent
+    done
+    train ltx23 silent --set data.path=silent --set stages.0.steps=1
+    python3 -S - <<'PY' || fail "losses with other options"
+import json
+shared, silent, plain = (json.loads(open(f"runs/{name}/metrics.jsonl").readline()) for name in ("shared", "silent", "ltx23"))
+assert abs(shared["loss"] - shared["video_loss"] - 0.5 * shared["sound_loss"]) < 1e-5 * shared["loss"]
+assert shared["sound_loss"] != plain["sound_loss"]
+assert silent["sound_loss"] == 0 and silent["with_sound"] == 0 and silent["loss"] == silent["video_loss"]
+PY
+}
+check options options
+layout() { # CONFIG RANKS OPTIONS...
+    local config=$1 n=$2
+    shift 2
+    needs "$config"
+    ranks "$n" "$WEFT" train "$config.yaml" --set "out=runs/ranks" "$@" >ranks.log 2>&1 || { cat ranks.log; fail "$*"; }
+    paste <(losses "runs/$config") <(losses runs/ranks) | awk '
+        function off(a, b, by) {return (a > b ? a - b : b - a) > by * (a > 0 ? a : -a)}
+        off($2, $5, 1e-5) || off($3, $6, 1e-4) {print; bad = 1} END {exit bad || NR != 4}' || fail "$config, $*: losses differ from one rank"
+    rm -r runs/ranks
+}
+check dp layout ltx23 2 --set parallel.dp=2
+check fsdp layout ltx23 2 --set parallel.fsdp=2
+check cp layout ltx23 2 --set parallel.cp=2
+check sp layout ltx23 2 --set parallel.tp=2 --set parallel.sequence_parallel=true
+check tp layout ltx2 2 --set parallel.tp=2
+# The finished model is a complete pipeline.
+generates() {
+    needs ltx23
+    "$WEFT" generate --model runs/ltx23/model --prompt "clip number 1" --frames 9 --height 64 --width 64 --fps 5 --steps 2 --frames-npy --out made.mp4 >made.log 2>&1 || { cat made.log; fail "weft generate"; }
+    [ -s made.sound.npy ] || fail "the generated video has no sound"
+}
+check generates generates
+first_frame() {
+    train ltx2 first --set condition=first_frame --set stages.0.steps=2
+    train ltx23 first23 --set condition=first_frame --set stages.0.steps=2
+}
+check first_frame first_frame
+refuse() { # ID [FIELD=VALUE...] -- OPTIONS...
+    take_message "$@"
+    set -- "${rest[@]}"
+    "$WEFT" train ltx23.yaml --set out=runs/refused "$@" >out.log 2>&1 && fail "$*: not refused"
+    has_message out.log "${wanted[@]}" || { cat out.log; fail "$*: another message than expected"; }
+}
+refusals() {
+    refuse config-missing-key key=sound.autoencoder -- --set sound.autoencoder=
+    refuse config-missing-key key=data.fps -- --set data.fps=0
+    refuse config-conflict key=process -- --set process=edm
+    refuse config-conflict key=data.text_embeddings -- --set data.text_embeddings=step
+    refuse config-value key=stages.0 -- --set data.fps=30 --set stages.0.frames=9
+}
+check refusals refusals
+finish
