@@ -2,7 +2,8 @@
 """Makes tests/golden/ltx2_train30, ltx23_train30 and ltx23_sound_train30: 30 training steps of small
 random LTX2VideoTransformer3DModels, of video and audio, as LTX-2 and as LTX-2.3. In the last file each
 stream has times of its own, and sample 3 has no audio: its video is predicted without attention between
-the streams, and it has no loss of audio. Needs PyTorch, diffusers and safetensors; run from the root of
+the streams, and it has no loss of audio. It is computed in f64: some gradients of its feed-forward are so
+small that AdamW turns their rounding in f32 into 1e-4 of the weights. Needs PyTorch, diffusers and safetensors; run from the root of
 the checkout."""
 import torch
 from diffusers import LTX2VideoTransformer3DModel
@@ -21,10 +22,12 @@ def make(name, config, seed, apart=False):
     normal = normal_of(draw)
     for parameter in model.parameters():
         parameter.data = normal(*parameter.shape) / parameter[0].numel() ** 0.5 if parameter.dim() > 1 else 1 + 0.1 * normal(*parameter.shape)
-    sampled = samples(draw, *SIZE, 4)
-    audio = normal(ITEMS, AUDIO, 3), normal(STEPS, BATCH, AUDIO, 3)
+    precise = (lambda x: x.double()) if apart else (lambda x: x)
+    precise(model)
+    sampled = tuple(map(precise, samples(draw, *SIZE, 4)))
+    audio = precise(normal(ITEMS, AUDIO, 3)), precise(normal(STEPS, BATCH, AUDIO, 3))
     widths = (10, 10) if config.get("use_prompt_embeddings", True) else (24, 16)
-    text = [normal(ITEMS, 4, width) for width in widths]
+    text = [precise(normal(ITEMS, 4, width)) for width in widths]
     mask = torch.tensor([[int(i < n) for i in range(4)] for n in (4, 2, 3, 1)])
     newer = "cross_attn_mod" in config
 
@@ -39,12 +42,12 @@ def make(name, config, seed, apart=False):
         made = [predict(x[i:i + 1], sound[i:i + 1], t[i:i + 1], items[i:i + 1], audio_timestep=1000 * audio_t[i:i + 1],
                         audio_sigma=1000 * audio_t[i:i + 1], isolate_modalities=not joined[item]) for i, item in enumerate(items)]
         return [torch.cat(part) for part in zip(*made)]
-    joined = torch.tensor([1.0, 1, 1, 0])
+    joined = precise(torch.tensor([1.0, 1, 1, 0]))
     train(name, model, config, sampled,
           {"encoder_hidden_states": text[0], "audio_encoder_hidden_states": text[1], "encoder_attention_mask": mask,
            "audio_encoder_attention_mask": mask.clone()} | ({"joined": joined} if apart else {}), predict_apart if apart else predict,
           "flow matching: x = (1-t) data + t noise, target = noise - data, the model takes 1000 t", audio=audio,
-          apart=(torch.rand((STEPS, BATCH), generator=draw), joined) if apart else None)
+          apart=(precise(torch.rand((STEPS, BATCH), generator=draw)), joined) if apart else None)
 
 
 make("ltx2", COMMON, 60)

@@ -22,7 +22,8 @@ def train(name, model, config, sampled, inputs, predict, objective, to_noise=Tru
     """Trains the model and writes tests/golden/NAME_train30. predict(x, t, items) gives the model's output for samples x at
     the times t, with the rows `items` of the inputs. Time 1 is the noise; to_noise=False: the clean sample.
     audio: data and noise of a second stream. Then predict(x, audio, t, items) gives two outputs, and the loss is the sum.
-    apart: times of the second stream, as its last argument, and 1 for samples with a loss of it, else 0."""
+    apart: times of the second stream, as its last argument, and 1 for samples with a loss of it, else 0.
+    A model in f64 is trained in f64, and its file has f32."""
     data, noise, t = sampled
     streams = [(data, noise)] + ([audio] if audio else [])
     tensors = {f"param.{n}": p.data.clone() for n, p in model.named_parameters()}
@@ -50,7 +51,7 @@ def train(name, model, config, sampled, inputs, predict, objective, to_noise=Tru
     tensors |= inputs | {"data": data, "noise": noise, "t": t}
     if audio:
         tensors |= {"audio_data": audio[0], "audio_noise": audio[1]} | ({"audio_t": apart[0]} if apart else {})
-    save_file({k: v.contiguous() for k, v in tensors.items()}, f"tests/golden/{name}_train30.safetensors")
+    save_file({k: (v.float() if v.is_floating_point() else v).contiguous() for k, v in tensors.items()}, f"tests/golden/{name}_train30.safetensors")
     json.dump({"config": {"_class_name": type(model).__name__, **config},
                "optimizer": {"name": "AdamW", "lr": 0.002, "betas": [0.9, 0.95], "eps": 1e-08, "weight_decay": 0.01, "clip_grad_norm": 1.0},
                "batch": BATCH, "objective": objective, "losses": losses, "grad_norms_before_clip": norms,

@@ -37,8 +37,7 @@ weft_status weft_sound_encoder_load(const weft_sound_encoder *encoder, const cha
 weft_status weft_sound_encoder_bind(weft_sound_encoder *encoder, weft_store *store);
 /* Encodes `sound` [channels][samples] into `latents` [weft_sound_latent_count][features], owned by the
  * caller: the posterior's mean, not normalised. */
-weft_status weft_sound_encoder_run(weft_sound_encoder *encoder, const float *sound,
-                                   float *latents);
+weft_status weft_sound_encoder_run(weft_sound_encoder *encoder, const float *sound, float *latents);
 
 /* Normalises `count` latents of `features` each in place by the statistics of the autoencoder. */
 void weft_sound_normalise(const weft_grid *grid, int64_t features, int64_t count, float *latents);

@@ -41,7 +41,7 @@ typedef struct training {
     weft_model_size size;
     stream stream[STREAMS];
     float *noise_level;
-    float *audio_level; /* of the second stream; NULL: as the first */
+    float *audio_level;    /* of the second stream; NULL: as the first */
     weft_graph *gradients; /* f64 gradients of a step; NULL: not built yet */
     weft_program *exact;
 } training;
@@ -291,8 +291,7 @@ static void set_audio_times(const training *t, weft_graph *g, weft_noised level[
 {
     if (!t->audio_level)
         return;
-    const weft_value time =
-        weft_input(g, "audio_level.time", WEFT_F32, WEFT_SHAPE(t->batch));
+    const weft_value time = weft_input(g, "audio_level.time", WEFT_F32, WEFT_SHAPE(t->batch));
     level[1] = level_input(g, "audio_level.sigma", t->batch, time);
     ports->at[WEFT_PORT_AUDIO_TIMESTEP] = ports->at[WEFT_PORT_AUDIO_LEVEL] = time;
     ports->at[WEFT_PORT_LEVEL] = level[0].time;

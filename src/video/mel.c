@@ -35,7 +35,8 @@ static double hz_of(double mel)
 static void fill_filters(const weft_mel *mel, double *filter)
 {
     const int64_t lines = mel->window / 2 + 1;
-    const double highest = (double)(mel->rate / 2), step = mel_of(highest) / (double)(mel->bins + 1);
+    const double highest = (double)(mel->rate / 2),
+                 step = mel_of(highest) / (double)(mel->bins + 1);
     for (int64_t b = 0; b < mel->bins; b++) {
         const double low = hz_of(step * (double)b), peak = hz_of(step * (double)(b + 1)),
                      high = hz_of(step * (double)(b + 2));
@@ -86,8 +87,8 @@ static void transform_step(const weft_mel *mel, const transform *t, const float 
 {
     const int64_t size = mel->window, lines = size / 2 + 1, first = step * mel->hop - size / 2;
     for (int64_t i = 0; i < size; i++)
-        t->in[i] = (AVComplexDouble){
-            t->window[i] * (double)samples[reflected(first + i, count)], 0};
+        t->in[i] =
+            (AVComplexDouble){t->window[i] * (double)samples[reflected(first + i, count)], 0};
     t->run(t->context, t->out, t->in, sizeof *t->in);
     for (int64_t b = 0; b < mel->bins; b++) {
         double sum = 0;

@@ -6,8 +6,8 @@
 
 #include <stdint.h>
 
-/* Magnitudes of a short-time Fourier transform with a Hann window and reflected ends, in mel bins by
- * Slaney's scale with areas of 1 from 0 to half the rate, as ln(max(x, 1e-5)).
+/* A short-time Fourier transform with a Hann window and reflected ends. Its magnitudes are summed in
+ * mel bins by Slaney's scale, with areas of 1, from 0 to half the rate. Values are ln(max(x, 1e-5)).
  * Source: torchaudio's MelSpectrogram with norm and mel_scale "slaney" and power 1, which LTX-2's
  * AudioProcessor uses. */
 typedef struct weft_mel {

@@ -101,8 +101,8 @@ static int64_t index_of(const sound_stream *s)
         return s->next == INT64_MIN ? s->margin : s->next;
     const double seconds = (double)pts * av_q2d(s->stream->time_base) - s->start;
     const int64_t at = s->margin + llround(seconds * (double)s->rate);
-    const bool adjacent = s->next != INT64_MIN &&
-                          fabs((double)(at - s->next)) < jitter * (double)s->rate;
+    const bool adjacent =
+        s->next != INT64_MIN && fabs((double)(at - s->next)) < jitter * (double)s->rate;
     return adjacent ? s->next : at;
 }
 

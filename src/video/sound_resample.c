@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-/* As many as libswresample takes. */
+/* libswresample takes 64 channels. */
 enum { MOST_CHANNELS = 64 };
 
 static weft_status_code fail(const char *name, int error)
@@ -44,8 +44,8 @@ static weft_status convert(const char *name, SwrContext *swr, const float *sampl
     for (bool first = true; done < count; first = false) {
         for (int64_t c = 0; c < channels; c++)
             out[c] = (uint8_t *)(to + c * count + done);
-        const int made = swr_convert(swr, out, (int)(count - done), first ? in : NULL,
-                                     first ? (int)given : 0);
+        const int made =
+            swr_convert(swr, out, (int)(count - done), first ? in : NULL, first ? (int)given : 0);
         if (made < 0)
             return fail(name, made);
         done += made;

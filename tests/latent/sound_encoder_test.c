@@ -143,9 +143,10 @@ static void check_tone(int64_t from, int64_t to)
     cr_assert_eq(count, llround(COUNT * (double)to / (double)from));
     double worst = 0;
     for (int64_t i = count / 4; i < 3 * count / 4; i++)
-        worst = fmax(worst, fmax(fabs((double)made[i] - sin(2 * M_PI * hz * (double)i / (double)to)),
-                                 fabs((double)made[count + i] -
-                                      cos(2 * M_PI * hz * (double)i / (double)to))));
+        worst =
+            fmax(worst,
+                 fmax(fabs((double)made[i] - sin(2 * M_PI * hz * (double)i / (double)to)),
+                      fabs((double)made[count + i] - cos(2 * M_PI * hz * (double)i / (double)to))));
     cr_expect_lt(worst, 1e-3, "%ld to %ld: off by %g", (long)from, (long)to, worst);
     weft_free(made);
 }

@@ -1,7 +1,6 @@
 #!/bin/bash
-# Training of video and sound (LTX-2, `sound`): latents of the sound are cached with those of the
-# video, clips without sound train the video alone, and the finished model generates videos with
-# sound. A stopped run resumes bitwise, and other layouts have the losses of one rank (1e-5).
+# Training of video and sound (LTX-2, `sound`): latents of sound and video are cached together. Clips
+# without sound train the video alone. The finished model generates videos with sound. A stopped run resumes bitwise, and other layouts have the losses of one rank (1e-5).
 # tests/latent/sound_encoder_test.c compares the latents, and tests/golden/ltx23_sound_train30 the
 # steps, with PyTorch.
 source "$SRC/tests/train/common.sh"

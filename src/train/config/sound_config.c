@@ -7,8 +7,8 @@
 static const char *const times_names[] = {"separate", "shared", NULL};
 static const weft_key sound_keys[] = {
     {"autoencoder", WEFT_KEY_STRING, offsetof(weft_sound_config, autoencoder), "", "",
-     "folder of the frozen autoencoder of audio, whose latents of the sound are cached with those "
-     "of the video"},
+     "folder of the frozen autoencoder of audio; latents of the sound and of the video are cached "
+     "together"},
     {"vocoder", WEFT_KEY_STRING, offsetof(weft_sound_config, vocoder), "", "",
      "folder of the vocoder, which is copied to the finished model; empty: `vocoder` next to the "
      "autoencoder"},

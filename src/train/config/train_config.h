@@ -64,10 +64,10 @@ typedef struct weft_run_model {
     /* Autoencoders with a transformer: tile size for encoding (model/tiling.h). */
     const char *tile;
     /* Text encoders: */
-    bool train;            /* continue training `weights` */
-    const char *tokenizer; /* file or folder; "": in or next to `weights` */
+    bool train;             /* continue training `weights` */
+    const char *tokenizer;  /* file or folder; "": in or next to `weights` */
     const char *connectors; /* folder of text connectors; "": next to `weights` */
-    int64_t length;        /* tokens of a caption; 0: from the transformer or the encoder */
+    int64_t length;         /* tokens of a caption; 0: from the transformer or the encoder */
     /* Identity encoders: share of samples whose reference image is dropped. */
     double dropout;
 } weft_run_model;

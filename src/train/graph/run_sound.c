@@ -2,7 +2,6 @@
 
 #include "model/key_mapping.h"
 
-
 /* Rejects clips whose sound is shorter than a window of the spectrogram. */
 static weft_status check_clips(const weft_run *run, const char *path, const weft_run_sound *s)
 {

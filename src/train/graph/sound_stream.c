@@ -24,8 +24,8 @@ weft_sound_stream weft_sound_stream_build(weft_graph *g, const weft_run *run,
     s.with_sound = weft_input(g, "batch.with_sound", WEFT_F32, each);
     s.noise = weft_random_like(g, WEFT_OP_RANDOM_NORMAL, key, WEFT_RNG_NOISE, latents);
     s.noised = weft_noise_process_resolve(process, &run->noise, size->audio);
-    s.level = run->sound.times == WEFT_SOUND_TIMES_SHARED ? *video
-                                                          : process->level(g, &s.noised, key);
+    s.level =
+        run->sound.times == WEFT_SOUND_TIMES_SHARED ? *video : process->level(g, &s.noised, key);
     p->at[WEFT_PORT_AUDIO] = process->input(g, &s.noised, s.data, s.noise, &s.level);
     p->at[WEFT_PORT_AUDIO_TIMESTEP] = p->at[WEFT_PORT_AUDIO_LEVEL] = s.level.time;
     p->at[WEFT_PORT_LEVEL] = video->time;
@@ -37,8 +37,8 @@ weft_sound_stream weft_sound_stream_build(weft_graph *g, const weft_run *run,
 /* (B,S,C) of samples with sound; zeros for the others. */
 static weft_value masked(weft_graph *g, const weft_sound_stream *s, weft_value x)
 {
-    return weft_mul(g, x, weft_reshape(g, s->with_sound,
-                                       WEFT_SHAPE(weft_dim(g, s->with_sound, 0), 1, 1)));
+    return weft_mul(
+        g, x, weft_reshape(g, s->with_sound, WEFT_SHAPE(weft_dim(g, s->with_sound, 0), 1, 1)));
 }
 
 weft_value weft_sound_stream_loss(weft_graph *g, const weft_run *run, const weft_sound_stream *s,

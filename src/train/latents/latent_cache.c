@@ -49,7 +49,7 @@ typedef struct encoding {
     const void *skip_user;
     const weft_text_conditioning *text_conditioning; /* NULL: captions are not encoded */
     weft_tokenizer_set tokenizers;
-    float *embeddings; /* (batch, floats) of the last captions */
+    float *embeddings;             /* (batch, floats) of the last captions */
     const weft_run_models *models; /* of the cache, with sound */
     weft_sound_latents sound;
     weft_store *store;
@@ -591,8 +591,8 @@ static weft_status add_conditioning(encoding *e, weft_shard_file *shard, const w
     const int rank = embedding_shape(e->text_conditioning, dim);
     if (!e->sound.floats)
         return add_array(shard, sample->key, WEFT_TEXT_PART, rank, dim, text);
-    WEFT_TRY(weft_sound_latents_encode(&e->sound, weft_loader_dataset(e->loader), sample,
-                                       e->bucket));
+    WEFT_TRY(
+        weft_sound_latents_encode(&e->sound, weft_loader_dataset(e->loader), sample, e->bucket));
     const int64_t own = e->text_conditioning->floats, all = own + e->sound.floats;
     float *both = weft_alloc(all * (int64_t)sizeof *both);
     WEFT_TRY(WEFT_ALLOCATED(both, "the latents"));

@@ -34,8 +34,8 @@ weft_status weft_sound_latents_plan(const weft_run *run, const weft_run_models *
         if (frames == 1)
             continue;
         l->samples[b] = weft_sound_samples(&sound->format, frames, sound->fps);
-        WEFT_TRY(weft_sound_encoder_open(&sound->autoencoder, backend, l->samples[b],
-                                         &l->encoder[b]));
+        WEFT_TRY(
+            weft_sound_encoder_open(&sound->autoencoder, backend, l->samples[b], &l->encoder[b]));
     }
     return WEFT_OK;
 }

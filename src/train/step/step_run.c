@@ -108,9 +108,8 @@ static weft_status fill_batch(weft_step_run *r, int64_t index, int *bucket)
     const bool denoises = weft_run_trains_denoiser(&c->models);
     const weft_tensor *to = input_of(s, index, *bucket, denoises ? "batch.latents" : "batch.video");
     const int64_t floats = to && count ? weft_shape_count(&to->shape) / count : 0;
-    const weft_batch part =
-        part_of(&r->batch, at * count, count, floats,
-                s->no_text ? c->models.text.floats + sound : 0);
+    const weft_batch part = part_of(&r->batch, at * count, count, floats,
+                                    s->no_text ? c->models.text.floats + sound : 0);
     weft_tensor *adversarial = input_of(s, index, *bucket, "loss.adversarial");
     if (adversarial)
         *(float *)adversarial->data = discriminates(c) ? 1 : 0;
@@ -150,8 +149,8 @@ static void add_padding(weft_step_run *r, int *n)
 static void add_figures(weft_step_run *r, int bucket, double share)
 {
     static const char *const names[] = {
-        "mse",     "kl",      "lpips",   "generator", "discriminator", "adversarial_weight",
-        "balance", "fullest", "dropped", "fake",      "accuracy",      "video_loss",
+        "mse",        "kl",        "lpips",   "generator", "discriminator", "adversarial_weight",
+        "balance",    "fullest",   "dropped", "fake",      "accuracy",      "video_loss",
         "sound_loss", "with_sound"};
     const weft_stage_state *s = r->train_stage;
     const weft_run_models *models = &r->context->models;
