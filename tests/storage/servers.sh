@@ -62,3 +62,13 @@ for name in os.listdir("data/bucket"):
         shutil.copyfile("data/bucket/" + name, path)
 PY
 }
+# moto_refuses_aws: moto 5.2.1 compares signatures of encoded names wrongly, also with the aws client. s3://bucket exists.
+moto_refuses_aws() {
+    local endpoint=${AWS_ENDPOINT_URL_S3-$AWS_ENDPOINT_URL}
+    echo probe >probe
+    if aws --endpoint-url "$endpoint" s3 cp probe "s3://bucket/probe ü" >probe_output 2>&1; then
+        aws --endpoint-url "$endpoint" s3 rm "s3://bucket/probe ü" >/dev/null
+        return 1
+    fi
+    grep -q SignatureDoesNotMatch probe_output
+}
