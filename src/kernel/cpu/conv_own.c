@@ -149,6 +149,10 @@ static void pack_gradient(const dw_task *t, const char *from, int64_t rows)
                   element = weft_dtype_bytes(t->dy->dtype);
     const uint16_t *zeros = t->row + 2 * t->p->row_floats - O;
     float *to = t->packed_dy;
+    if (!t->pairs && outputs == O) {
+        to_f32(t->dy->dtype, from, to, rows * X * O);
+        return;
+    }
     for (int64_t r = 0; r < rows; r++, from += X * O * element)
         for (int64_t w = 0; w < X; w += t->pairs ? 2 : 1, to += outputs) {
             const char *at = from + w * O * element;
@@ -156,8 +160,11 @@ static void pack_gradient(const dw_task *t, const char *from, int64_t rows)
                 t->isa->conv_pairs((const uint16_t *)(const void *)at,
                                    w + 1 < X ? (const uint16_t *)(const void *)at + O : zeros, O,
                                    (uint32_t *)(void *)to);
-            else
-                to_f32(t->dy->dtype, at, to, O);
+            else if (t->dy->dtype == WEFT_F32)
+                memcpy(to, at, (size_t)O * sizeof *to);
+            else /* without a call: few outputs are padded */
+                for (int64_t o = 0; o < O; o++)
+                    to[o] = weft_bf16_to_f32(((const uint16_t *)(const void *)at)[o]);
             memset(to + O, 0, (size_t)(outputs - O) * sizeof *to);
         }
 }

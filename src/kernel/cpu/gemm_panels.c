@@ -24,8 +24,9 @@ enum { PANEL = 1 << 20, BLOCK = PANEL / 2 }; /* 4 MiB and 2 MiB of f32 */
  * panel, for each of which A is packed again. */
 enum { DEEP_TRANSPOSED = 640, DEEP = 16384 };
 
-/* Minimum rows of a block: the library packs a panel of B for every block. */
-enum { FEWEST_ROWS = 192 };
+/* Rows of a block. The library packs a panel of B for every block. Blocks of short rows fit the
+ * second-level cache. */
+enum { FEWEST_ROWS = 192, MOST_ROWS = 2048 };
 
 /* Minimum rows of A for which B is transposed first.
  *
@@ -98,7 +99,7 @@ static int64_t least(int64_t a, int64_t b)
 static int64_t rows_of(int64_t each)
 {
     const int64_t fit = BLOCK / (each > 0 ? each : 1) & ~(int64_t)15;
-    return fit < FEWEST_ROWS ? FEWEST_ROWS : fit;
+    return fit < FEWEST_ROWS ? FEWEST_ROWS : least(fit, MOST_ROWS);
 }
 
 /* Returns true if A is widened at once: A fits two panels, every part needs all rows, or widening
@@ -203,9 +204,18 @@ int64_t gemm_panels_workspace(const cpu_product *p)
 static void widen_rows(int threads, weft_dtype dtype, const void *from, int64_t stride,
                        int64_t rows, int64_t columns, float *to, int64_t to_stride)
 {
+    enum { RUN = 8192 };
+    const cpu_isa *isa = cpu_isa_get();
+    const bool dense = stride == columns && to_stride == columns;
+    const int64_t each = dense && columns < RUN ? RUN / (columns > 0 ? columns : 1) : 1;
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
-    for (int64_t r = 0; r < rows; r++)
-        cpu_widen_run(dtype, gemm_at(from, dtype, r * stride), to + r * to_stride, columns);
+    for (int64_t r = 0; r < rows; r += each) {
+        const int64_t n = least(rows - r, each) * columns;
+        if (dtype == WEFT_BF16) /* cpu_widen_run reads the environment in every call */
+            isa->widen_bf16(gemm_at(from, dtype, r * stride), to + r * to_stride, n);
+        else
+            cpu_widen_run(dtype, gemm_at(from, dtype, r * stride), to + r * to_stride, n);
+    }
 }
 
 /* Transposes `rows` rows of B (N,K), from row `from` on, to f32 (K,rows). */

@@ -81,9 +81,9 @@ int64_t gemm_part_size(int64_t n, int64_t parts)
 }
 
 /* Computes y = act(round(y + bias)) of one row. */
-static void finish_row(const cpu_product *p, const float *bias, float *y, int64_t n)
+static void finish_row(const cpu_isa *isa, const cpu_product *p, const float *bias, float *y,
+                       int64_t n)
 {
-    const cpu_isa *isa = cpu_isa_get();
     if (p->act == WEFT_ACT_NONE || p->round == WEFT_F32) {
         isa->bias_act(bias, y, n, p->act);
         return;
@@ -110,8 +110,9 @@ void gemm_finish(const cpu_product *p, const float *bias, float *y, int64_t ldy)
 {
     if (!bias && p->act == WEFT_ACT_NONE)
         return;
+    const cpu_isa *isa = cpu_isa_get(); /* reads the environment: once for all rows */
     for (int64_t m = 0; m < p->M; m++)
-        finish_row(p, bias, y + m * ldy, p->N);
+        finish_row(isa, p, bias, y + m * ldy, p->N);
 }
 
 void gemm_f32(const cpu_product *p)
