@@ -134,6 +134,8 @@ MUTANTS = [
     ("train-warmup", "src/train/config/train_config.c", "return train_stage->lr * (double)(step + 1) / (double)warmup;", "return train_stage->lr * (double)step / (double)warmup;", "train-monitor:schedule/*"),
     ("train-straggler-window", "src/train/monitor/stragglers.c", "        r->sum = (seconds){0};\n", "", "train-monitor:stragglers/*"),
     ("train-meter-peak", "src/train/monitor/train_logger.c", "m->best = fmax(m->best, measured_share(m));", "m->best += 0;", "train-monitor:meter/*"),
+    ("train-reduce-after-encoder", "src/train/cascade/cascade_executor.c", "task.last && !trains && !r->setup.late_reduce", "task.last && task.index < 0 && !r->setup.late_reduce",
+     "train-cascade:cascade_clock/gradients_are_reduced_before_the_encoders_that_end_an_iteration"),
     ("train-discriminator-decay", "src/train/graph/optimizer.c", "own.weight_decay = a->weight_decay;", "", "train-graph:objective/* train/graph/losses_test.sh"),
     ("train-first-frame-loss", "src/train/graph/objective.c", "        prediction = weft_denoiser_call_rest(g, prediction);\n    }", "    }", "train/first_frame_test.sh"),
     ("train-distill-guidance", "src/train/graph/distillation.c", "d->run->distill.guidance, 0));", "1, 0));", "train-graph:distillation/*"),
