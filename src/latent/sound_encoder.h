@@ -22,7 +22,8 @@ int64_t weft_sound_samples(const weft_sound_format *format, int64_t frames, doub
 int64_t weft_sound_latent_count(const weft_sound_format *format, int64_t samples);
 
 typedef struct weft_sound_encoder weft_sound_encoder;
-/* Compiles the program for `samples`. Reserves no memory. `vae` is borrowed. `backend` NULL: cpu. */
+/* Compiles the program for `samples`. Reserves no memory. `vae` is borrowed. `backend` NULL:
+ * cpu. */
 weft_status weft_sound_encoder_open(const weft_model *vae, const weft_backend *backend,
                                     int64_t samples, weft_sound_encoder **encoder);
 void weft_sound_encoder_free(weft_sound_encoder *encoder); /* accepts NULL */
@@ -35,8 +36,8 @@ weft_status weft_sound_encoder_load(const weft_sound_encoder *encoder, const cha
                                     weft_store *store);
 /* Reserves memory for values. `store` is borrowed and has the parameters. */
 weft_status weft_sound_encoder_bind(weft_sound_encoder *encoder, weft_store *store);
-/* Encodes `sound` [channels][samples] into `latents` [weft_sound_latent_count][features], owned by the
- * caller: the posterior's mean, not normalised. */
+/* Encodes `sound` [channels][samples] into `latents` [weft_sound_latent_count][features], owned by
+ * the caller: the posterior's mean, not normalised. */
 weft_status weft_sound_encoder_run(weft_sound_encoder *encoder, const float *sound, float *latents);
 
 /* Normalises `count` latents of `features` each in place by the statistics of the autoencoder. */

@@ -10,10 +10,10 @@ typedef struct weft_sound_request {
     int64_t rate; /* samples per second */
 } weft_sound_request;
 
-/* Fills `samples` [channels][count], owned by the caller: sample i is heard start_seconds + i / rate
- * after the first frame. Other numbers of channels are mixed, and other rates resampled, as FFmpeg
- * does. Times without sound are zeros, as damaged packets are. *has_sound is false if the video has
- * no stream of sound that FFmpeg decodes; all samples are then zeros. */
+/* Fills `samples` [channels][count], owned by the caller: sample i is heard start_seconds + i /
+ * rate after the first frame. Other numbers of channels are mixed, and other rates resampled, as
+ * FFmpeg does. Times without sound are zeros, as damaged packets are. *has_sound is false if the
+ * video has no stream of sound that FFmpeg decodes; all samples are then zeros. */
 weft_status weft_sound_read_memory(const void *bytes, int64_t size, const char *name,
                                    const weft_sound_request *request, float *samples,
                                    bool *has_sound);

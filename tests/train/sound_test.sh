@@ -106,6 +106,30 @@ first_frame() {
     train ltx23 first23 --set condition=first_frame --set stages.0.steps=2
 }
 check first_frame first_frame
+# A LoRA of both streams, in the names of diffusers (the exported adapter), of peft, and of the
+# authors (comfyui: diffusion_model.* with patchify_proj, adaln_single, ...), makes the same video.
+lora() {
+    local format
+    train ltx23 lora --set transformer.lora.rank=2 --set 'transformer.lora.targets=[to_q,to_out.0,proj_in,audio_proj_in,time_embed.linear,ff.net.2]' --set stages.0.lr=1e-2
+    makes() { # NAME OPTIONS...
+        local name=$1
+        shift
+        "$WEFT" generate --model "$golden/ltx23" --prompt "clip number 1" --frames 9 --height 64 --width 64 --fps 5 --steps 2 --max-sequence-length 32 --latents-npy --frames-npy --out "$name.mp4" "$@" >"$name.log" 2>&1 || { cat "$name.log"; fail "weft generate $*"; }
+    }
+    makes base
+    makes diffusers --lora runs/lora/adapter
+    cmp -s base.sound.npy diffusers.sound.npy && fail "the adapter does not change the sound"
+    for format in peft comfyui; do
+        "$WEFT" convert runs/lora/adapter "$format" --lora-format $format --config "$golden/ltx23/transformer" >convert.log 2>&1 || { cat convert.log; fail "weft convert --lora-format $format"; }
+        makes "by-$format" --lora "$format"
+        cmp diffusers.latents.npy "by-$format.latents.npy" || fail "$format: other latents of the video"
+        cmp diffusers.sound.npy "by-$format.sound.npy" || fail "$format: another sound"
+    done
+    for name in diffusion_model.patchify_proj.lora_A diffusion_model.audio_patchify_proj.lora_A diffusion_model.adaln_single.linear.lora_A; do
+        grep -aqF "$name" comfyui/*.safetensors || fail "the authors' adapter has no $name"
+    done
+}
+check lora lora
 refuse() { # ID [FIELD=VALUE...] -- OPTIONS...
     take_message "$@"
     set -- "${rest[@]}"

@@ -426,8 +426,8 @@ static weft_status check_denoiser(const weft_run *run, const weft_run_models *m,
     return check_length(run, m, path);
 }
 
-/* Reads the connectors between text encoders and the denoiser. They are frozen, so embeddings must be
- * cached. */
+/* Reads the connectors between text encoders and the denoiser. They are frozen, so embeddings must
+ * be cached. */
 static weft_status read_connectors(const weft_run *run, const char *path, const weft_run_models *m,
                                    weft_text_encoder_spec *spec, int count)
 {

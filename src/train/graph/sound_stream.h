@@ -25,8 +25,8 @@ weft_sound_stream weft_sound_stream_build(weft_graph *g, const weft_run *run,
                                           const weft_run_models *models,
                                           const weft_model_size *size, const weft_noised *video,
                                           weft_ports *ports);
-/* Adds the loss of the sound to the loss of the video, with the outputs "video_loss", "sound_loss" and
- * "with_sound". `ports`: of the called denoiser. Without sound returns `video_loss`. */
+/* Adds the loss of the sound to the loss of the video, with the outputs "video_loss", "sound_loss"
+ * and "with_sound". `ports`: of the called denoiser. Without sound returns `video_loss`. */
 weft_value weft_sound_stream_loss(weft_graph *g, const weft_run *run,
                                   const weft_sound_stream *stream, const weft_ports *ports,
                                   weft_value video_loss);
