@@ -213,6 +213,18 @@ static weft_status check(const converting *v, const lists *l)
     return WEFT_OK;
 }
 
+/* Prefix of a model's tensors in a file of several models. */
+static const char *prefix_of(weft_role role)
+{
+    switch (role) {
+    case WEFT_ROLE_AUTOENCODER: return "vae.";
+    case WEFT_ROLE_AUDIO_AUTOENCODER: return "audio_vae.";
+    case WEFT_ROLE_VOCODER: return "vocoder.";
+    case WEFT_ROLE_TEXT_CONNECTORS: return ""; /* their names have it */
+    default: return "model.diffusion_model.";
+    }
+}
+
 static weft_status open_in(converting *v)
 {
     const weft_model_conversion *c = v->c;
@@ -225,8 +237,7 @@ static weft_status open_in(converting *v)
                               c->model->family->class_name);
     }
     if (c->to == WEFT_TO_COMFYUI)
-        v->prefix =
-            c->model->family->role == WEFT_ROLE_AUTOENCODER ? "vae." : "model.diffusion_model.";
+        v->prefix = prefix_of(c->model->family->role);
     WEFT_TRY(weft_key_mapping_open(c->model->family, v->graph, "", c->in, &v->file));
     WEFT_TRY(weft_tensors_verify(v->file));
     weft_status_code status = WEFT_OK;

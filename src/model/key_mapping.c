@@ -132,8 +132,8 @@ bool weft_key_mapping_part(const char *name, int index, char *out, size_t size)
 }
 
 static const char *const prefixes[] = {
-    "",     "model.diffusion_model.", "diffusion_model.", "net.", "model.model.",
-    "vae.", "first_stage_model.",     "transformer."};
+    "",     "model.diffusion_model.", "diffusion_model.", "net.",       "model.model.",
+    "vae.", "first_stage_model.",     "transformer.",     "audio_vae.", "vocoder."};
 
 /* Returns true if the file has the tensors that mark the mapping, with the prefix. */
 static bool has_markers(const weft_key_mapping *mapping, const char *prefix,

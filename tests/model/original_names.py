@@ -126,6 +126,16 @@ def ltx2(n):
         (r"(video|audio)_a2v_cross_attn_scale_shift_table", r"scale_shift_table_a2v_ca_\1"))
 
 
+def ltx2_connectors(n):
+    return sub(n, (r"^(video|audio)_connector", r"model.diffusion_model.\1_embeddings_connector"), (r"transformer_blocks", "transformer_1d_blocks"),
+               (r"norm_([qk])\b", r"\1_norm"), (r"^(video_|audio_|)text_proj_in", r"text_embedding_projection.\1aggregate_embed"))
+
+
+def ltx2_vocoder(n):
+    return "vocoder." + sub(n, (r"\bconv_in\b", "conv_pre"), (r"\bconv_out\b", "conv_post"), (r"\bact_out\b", "act_post"),
+                            (r"\bupsamplers\b", "ups"), (r"\bresnets\b", "resblocks"), (r"downsample\.filter", "downsample.lowpass.filter"))
+
+
 def cosmos1(n):
     n = sub(n, (r"^time_embed\.t_embedder", "t_embedder.1"), (r"^time_embed\.norm", "affline_norm"),
             (r"^patch_embed\.proj", "x_embedder.proj.1"), (r"^learnable_pos_embed", "extra_pos_embedder"),
@@ -310,6 +320,10 @@ def comfy_hunyuan_vae(n):
 
 
 TINY_DIT = {"num_attention_heads": 2, "attention_head_dim": 16}
+TINY_CONNECTORS = {f"{stream}_connector_{key}": value for stream in ("video", "audio")
+                   for key, value in (("num_attention_heads", 2), ("attention_head_dim", 6), ("num_learnable_registers", 8))}
+TINY_VOCODER = {"in_channels": 8, "hidden_channels": 16, "upsample_kernel_sizes": [7, 4], "upsample_factors": [3, 2],
+                "resnet_kernel_sizes": [3, 5], "resnet_dilations": [[1, 3, 5], [1, 3, 5]]}
 LTX_TIMED = {"decoder_block_out_channels": [8, 16, 32], "decoder_layers_per_block": [1, 2, 1, 1], "timestep_conditioning": True,
              "decoder_spatio_temporal_scaling": [True] * 3, "upsample_residual": [True] * 3, "upsample_factor": [2] * 3}
 TINY_WAN = {**TINY_DIT, "num_layers": 2, "in_channels": 4, "out_channels": 4, "text_dim": 10, "freq_dim": 8, "ffn_dim": 20}
@@ -339,6 +353,18 @@ FAMILIES = {
     "ltx2": (ltx2, {"_class_name": "LTX2VideoTransformer3DModel", **TINY_DIT, "num_layers": 2, "caption_channels": 24, "in_channels": 8,
                     "out_channels": 8, "audio_in_channels": 4, "audio_out_channels": 4, "audio_num_attention_heads": 2,
                     "audio_attention_head_dim": 8, "gated_attn": True, "audio_cross_attn_mod": True}),
+    "ltx2_audio_vae": (lambda n: "audio_vae." + n, {"_class_name": "AutoencoderKLLTX2Audio", "base_channels": 8, "num_res_blocks": 1,
+                                                    "latent_channels": 2, "mel_bins": 16}),
+    "ltx2_connectors": (ltx2_connectors, {"_class_name": "LTX2TextConnectors", "caption_channels": 12, "text_proj_in_factor": 4,
+                                          "video_connector_num_layers": 1, "audio_connector_num_layers": 2, **TINY_CONNECTORS}),
+    "ltx23_connectors": (ltx2_connectors, {"_class_name": "LTX2TextConnectors", "caption_channels": 12, "text_proj_in_factor": 4,
+                                           "video_connector_num_layers": 1, "audio_connector_num_layers": 1, "video_gated_attn": True,
+                                           "per_modality_projections": True, "video_hidden_dim": 12, "audio_hidden_dim": 12, **TINY_CONNECTORS}),
+    "ltx2_vocoder": (ltx2_vocoder, {"_class_name": "LTX2Vocoder", **TINY_VOCODER}),
+    "ltx23_vocoder": (ltx2_vocoder, {"_class_name": "LTX2VocoderWithBWE", **TINY_VOCODER, **{"bwe_" + k: v for k, v in TINY_VOCODER.items()},
+                                     "bwe_upsample_factors": [3, 4], "bwe_upsample_kernel_sizes": [7, 8], "act_fn": "snakebeta", "bwe_act_fn": "snakebeta",
+                                     "antialias": True, "bwe_antialias": True, "filter_length": 8, "hop_length": 6, "window_length": 8,
+                                     "num_mel_channels": 4, "input_sampling_rate": 240, "output_sampling_rate": 480}),
     "cosmos1": (cosmos1, {"_class_name": "CosmosTransformer3DModel", **TINY_DIT, "num_layers": 2, "text_embed_dim": 20,
                           "adaln_lora_dim": 6, "max_size": [8, 16, 12], "extra_pos_embed_type": "learnable"}),
     "cosmos2": (cosmos2, {"_class_name": "CosmosTransformer3DModel", **TINY_DIT, "num_layers": 2, "text_embed_dim": 20,

@@ -216,7 +216,14 @@ static const weft_named_config sizes[] = {
     {NULL, NULL},
 };
 
+static const weft_rename_rule original[] = {
+    {"per_channel_statistics.mean-of-means", "latents_mean"},
+    {"per_channel_statistics.std-of-means",  "latents_std"},
+};
 static const weft_key_mapping mappings[] = {
+    /* first, because only the statistics have other names */
+    {"original", "decoder.up.1.upsample.conv.conv.weight", original,
+     sizeof original / sizeof *original, .also = "per_channel_statistics.std-of-means"},
     {"diffusers", "decoder.up.1.upsample.conv.conv.weight", NULL, 0},
 };
 

@@ -509,11 +509,22 @@ static const weft_port_row ports[] = {
     {WEFT_PORT_WAVEFORM,    true,  "sample", .target = "target"},
 };
 
+static const weft_rename_rule original[] = {
+    {"conv_pre",                  "conv_in"},
+    {"conv_post",                 "conv_out"},
+    {"act_post",                  "act_out"},
+    {"ups",                       "upsamplers"},
+    {"resblocks",                 "resnets"},
+    {"downsample.lowpass.filter", "downsample.filter"},
+};
 static const weft_key_mapping mappings[] = {
     {"diffusers", "resnets.0.convs1.0.weight", NULL, 0},
+    {"original", "resblocks.0.convs1.0.weight", original, sizeof original / sizeof *original},
 };
 static const weft_key_mapping wide_mappings[] = {
     {"diffusers", "bwe_generator.resnets.0.convs1.0.weight", NULL, 0},
+    {"original", "bwe_generator.resblocks.0.convs1.0.weight", original,
+     sizeof original / sizeof *original},
 };
 
 const weft_family weft_family_ltx2_vocoder = {

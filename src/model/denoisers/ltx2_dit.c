@@ -634,6 +634,8 @@ static const weft_text_encoder_row text_encoders[] = {
 
 /* Key mapping of LTX's own files. */
 static const weft_rename_rule original[] = {
+    {"video_embeddings_connector",            ""}, /* of the text connectors */
+    {"audio_embeddings_connector",            ""},
     {"patchify_proj",                         "proj_in"},
     {"audio_patchify_proj",                   "audio_proj_in"},
     {"adaln_single",                          "time_embed"},

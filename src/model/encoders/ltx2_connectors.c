@@ -261,8 +261,25 @@ static const weft_port_row ports[] = {
     {WEFT_PORT_AUDIO_TEXT,  true,  "audio_text_embedding", .target = "target_audio_text_embedding"},
 };
 
+/* Names in the file of the transformer, whose prefix only the connectors have. */
+static const weft_rename_rule original[] = {
+    {"model.diffusion_model.video_embeddings_connector",  "video_connector"},
+    {"model.diffusion_model.audio_embeddings_connector",  "audio_connector"},
+    {"text_embedding_projection.aggregate_embed",         "text_proj_in"},
+    {"text_embedding_projection.video_aggregate_embed",   "video_text_proj_in"},
+    {"text_embedding_projection.audio_aggregate_embed",   "audio_text_proj_in"},
+    {"transformer_1d_blocks",                             "transformer_blocks"},
+    {"q_norm",                                            "norm_q"},
+    {"k_norm",                                            "norm_k"},
+    {"model",                                             ""}, /* of the other models */
+    {"vae",                                               ""},
+    {"audio_vae",                                         ""},
+    {"vocoder",                                           ""},
+};
 static const weft_key_mapping mappings[] = {
     {"diffusers", "video_connector.learnable_registers", NULL, 0},
+    {"original", "model.diffusion_model.video_embeddings_connector.learnable_registers", original,
+     sizeof original / sizeof *original},
 };
 
 const weft_family weft_family_ltx2_connectors = {
