@@ -1,6 +1,6 @@
 #!/bin/bash
 # One file of LTX-2 in the authors' names, as Lightricks publishes it, with all parts but the text
-# encoder: `weft convert` writes each part of a diffusers folder from it, and back, bitwise. Names are
+# encoder: `weft convert` writes each part of a diffusers folder, and back, bitwise. Names are
 # from Lightricks' LTX-2 (ltx_core) and diffusers' single_file_utils.py; original_names.py makes them
 # by other means than the rules of weft.
 . "$SRC/tests/check.sh"
