@@ -5,7 +5,6 @@
 #include "base/log.h"
 #include "comm/comm_world.h"
 #include "generate/generator/decode_time.h"
-#include "generate/generator/sound_decoder.h"
 #include "latent/vae_chunks.h"
 #include "model/key_mapping.h"
 #include "model/model.h"
@@ -164,33 +163,52 @@ static void mix_noise(const weft_saved_latents *k, int64_t index, int64_t floats
     weft_decode_time_mix(&time, (uint64_t)json_integer_value(seed), floats, x);
 }
 
-/* Decodes the sound of a video, if it has any. */
-static weft_status decode_sound(const weft_decode_options *o, const weft_saved_latents *k,
-                                const float *latents, void *user)
+void weft_kept_sound_free(weft_kept_sound *kept)
 {
-    weft_sound_models models = {0};
-    weft_sound_decoder *decoder = NULL;
+    weft_sound_decoder_free(kept->decoder);
+    weft_sound_models_close(&kept->models);
+    *kept = (weft_kept_sound){0};
+}
+
+/* Compiles the decoder of sound, unless the last file had as many audio latents. */
+static weft_status prepare_sound(const weft_decode_options *o, const weft_saved_latents *k)
+{
+    weft_kept_sound *kept = o->kept;
     weft_model denoiser;
-    weft_sound sound;
     char *folder = NULL;
-    if (!k->sound[0] || !o->sound || (o->comm && weft_comm_rank(o->comm) != 0))
+    if (kept->decoder && kept->steps == k->sound[0] && kept->models.features == k->sound[1])
         return WEFT_OK;
+    weft_kept_sound_free(kept);
     weft_status_code status = WEFT_OK;
     WEFT_GO(weft_model_open_in(o->model, WEFT_ROLE_DENOISER, &folder, &denoiser));
-    WEFT_GO(weft_sound_models_open(o->model, &denoiser, &models));
-    WEFT_GO(models.features == k->sound[1]
-                ? weft_sound_decoder_open(&models, o->backend, k->sound[0], &decoder)
+    WEFT_GO(weft_sound_models_open(o->model, &denoiser, &kept->models));
+    WEFT_GO(kept->models.features == k->sound[1]
+                ? weft_sound_decoder_open(&kept->models, o->backend, k->sound[0], &kept->decoder)
                 : weft_error(WEFT_MSG_LATENTS_MISMATCH,
                              WEFT_AT(.file = o->model, WEFT_NUMBER(k->sound[1])),
                              "the audio latents have %" PRId64 " features; the model has %" PRId64,
-                             k->sound[1], models.features));
-    WEFT_GO(weft_sound_decoder_bind(decoder));
-    WEFT_GO(weft_sound_decoder_run(decoder, latents, &sound));
+                             k->sound[1], kept->models.features));
+    kept->steps = k->sound[0];
+out:
+    weft_free(folder);
+    return status;
+}
+
+/* Decodes the sound of a video, if it has any. The weights are released before the frames are
+ * decoded. */
+static weft_status decode_sound(const weft_decode_options *o, const weft_saved_latents *k,
+                                const float *latents, void *user)
+{
+    weft_sound sound;
+    if (!k->sound[0] || !o->sound || (o->comm && weft_comm_rank(o->comm) != 0))
+        return WEFT_OK;
+    WEFT_TRY(prepare_sound(o, k));
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_sound_decoder_bind(o->kept->decoder));
+    WEFT_GO(weft_sound_decoder_run(o->kept->decoder, latents, &sound));
     WEFT_GO(o->sound(user, &sound));
 out:
-    weft_sound_decoder_free(decoder);
-    weft_sound_models_close(&models);
-    weft_free(folder);
+    weft_sound_decoder_unbind(o->kept->decoder);
     return status;
 }
 

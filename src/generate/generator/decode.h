@@ -4,6 +4,7 @@
 
 #include "comm/comm.h"
 #include "generate/generator/saved_latents.h"
+#include "generate/generator/sound_decoder.h"
 #include "latent/vae_chunks.h"
 #include "video/sound.h"
 
@@ -21,6 +22,15 @@ typedef struct weft_frames_skip {
 weft_status_code weft_frames_skip_sink(void *user, int64_t first, int64_t count,
                                        const float *frames);
 
+/* The compiled decoder of sound, for the next file of the same model. Zero-initialise; free with
+ * weft_kept_sound_free. */
+typedef struct weft_kept_sound {
+    weft_sound_models models;
+    weft_sound_decoder *decoder; /* NULL: none yet */
+    int64_t steps;               /* audio latents */
+} weft_kept_sound;
+void weft_kept_sound_free(weft_kept_sound *kept);
+
 typedef struct weft_decode_options {
     const weft_backend *backend; /* NULL: cpu */
     const char *model;           /* folder with vae/ */
@@ -31,6 +41,7 @@ typedef struct weft_decode_options {
     /* Receives the sound of the video before its frames, on rank 0; valid during the call. NULL
      * (default): no sound is decoded. */
     weft_status_code (*sound)(void *user, const weft_sound *sound);
+    weft_kept_sound *kept; /* with `sound`; used by runs of one model and backend */
 } weft_decode_options;
 
 /* Size of the decoded video. Frames are delivered on rank 0, as by weft_vae_decode. */

@@ -163,6 +163,13 @@ weft_status weft_sound_decoder_bind(weft_sound_decoder *d)
     return weft_program_bind(d->program, d->store, NULL);
 }
 
+void weft_sound_decoder_unbind(weft_sound_decoder *d)
+{
+    weft_program_unbind(d->program);
+    weft_store_free(d->store);
+    d->store = NULL;
+}
+
 weft_status weft_sound_decoder_run(weft_sound_decoder *d, const float *latents, weft_sound *sound)
 {
     const weft_grid *grid = &d->models->grid;

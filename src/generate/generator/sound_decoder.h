@@ -36,6 +36,8 @@ const weft_graph *weft_sound_decoder_graph(const weft_sound_decoder *decoder);
 weft_program *weft_sound_decoder_program(weft_sound_decoder *decoder);
 /* Reserves memory and loads the weights. */
 weft_status weft_sound_decoder_bind(weft_sound_decoder *decoder);
+/* Releases what binding reserved, with the weights. The decoder can be bound again. */
+void weft_sound_decoder_unbind(weft_sound_decoder *decoder);
 /* Decodes normalised latents (steps, features). `sound` is valid until the next call. */
 weft_status weft_sound_decoder_run(weft_sound_decoder *decoder, const float *latents,
                                    weft_sound *sound);

@@ -83,8 +83,8 @@ static weft_status decode_opened(weft_generation_context *c, int64_t job, const 
                                  weft_saved_latents *saved)
 {
     const weft_generator_options *g = c->run->options;
-    const weft_decode_options o = {g->backend,   c->run->model,   g->tile, g->memory,
-                                   c->team.comm, g->vae_products, on_sound};
+    const weft_decode_options o = {g->backend,   c->run->model,   g->tile,  g->memory,
+                                   c->team.comm, g->vae_products, on_sound, &c->sound};
     frames_to to = {c->outputs, c->team.comm, job};
     WEFT_TRY(check_latents(c, job, path, saved));
     if (c->team.writes)
@@ -176,12 +176,17 @@ static weft_video_outputs_item item_of(const weft_generation_run *o, const weft_
 }
 
 static weft_status decode_file(const weft_generation_run *o, const char *path,
-                               weft_saved_latents *k)
+                               weft_kept_sound *sound, weft_saved_latents *k)
 {
     const bool writes = !o->comm || weft_comm_rank(o->comm) == 0;
-    const weft_decode_options how = {
-        o->options->backend,      o->model, o->options->tile, o->options->memory, o->comm,
-        o->options->vae_products, on_sound};
+    const weft_decode_options how = {o->options->backend,
+                                     o->model,
+                                     o->options->tile,
+                                     o->options->memory,
+                                     o->comm,
+                                     o->options->vae_products,
+                                     on_sound,
+                                     sound};
     weft_decoded_size size;
     frames_to to = {.comm = o->comm};
     WEFT_TRY(weft_decode_open(path, o->model, k, &size));
@@ -217,11 +222,13 @@ weft_status weft_decode_jobs_files(const weft_generation_run *o, const char *con
     if (count > 1 && o->sheet)
         return weft_error(WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.key = "--sheet", .value = o->sheet),
                           "a contact sheet takes one --decode-latents, not %d", count);
-    for (int i = 0; i < count; i++) {
+    weft_kept_sound sound = {0};
+    weft_status_code status = WEFT_OK;
+    for (int i = 0; i < count && status == WEFT_OK; i++) {
         weft_saved_latents saved = {0};
-        const weft_status_code status = decode_file(o, paths[i], &saved);
+        status = decode_file(o, paths[i], &sound, &saved);
         weft_saved_latents_close(&saved);
-        WEFT_TRY(status);
     }
-    return WEFT_OK;
+    weft_kept_sound_free(&sound);
+    return status;
 }

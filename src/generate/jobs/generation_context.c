@@ -90,6 +90,7 @@ out:
 void weft_generation_context_free(weft_generation_context *c)
 {
     weft_video_outputs_free(c->outputs);
+    weft_kept_sound_free(&c->sound);
     weft_job_batches_free(&c->batches);
     weft_free(c->items);
     weft_free(c->done);

@@ -3,6 +3,7 @@
 #define WEFT_GENERATE_JOBS_GENERATION_CONTEXT_H
 
 #include "base/hex.h"
+#include "generate/generator/decode.h"
 #include "generate/jobs/generation_progress.h"
 #include "generate/jobs/generation_run.h"
 #include "generate/jobs/job_files.h"
@@ -28,6 +29,7 @@ typedef struct weft_generation_context {
     char model[WEFT_HEX_BYTES]; /* identity of the model; "": not computed */
     bool preview_failed;        /* warned about a failed preview */
     weft_generation_progress progress;
+    weft_kept_sound sound; /* decoder of the sound of saved latents */
 } weft_generation_context;
 
 /* Fills in the jobs' unset values, assigns batches to *teams teams and checks the outputs. */
