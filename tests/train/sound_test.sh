@@ -94,6 +94,25 @@ check fsdp layout ltx23 2 --set parallel.fsdp=2
 check cp layout ltx23 2 --set parallel.cp=2
 check sp layout ltx23 2 --set parallel.tp=2 --set parallel.sequence_parallel=true
 check tp layout ltx2 2 --set parallel.tp=2
+# Clips of two lengths and images in one stage: the sound has the length of its clip, and an image has
+# none. Batches of a step are parts of the loader's batch.
+several_sizes() {
+    local buckets='[{frames: 9, height: 64, width: 64, batch: 2}, {frames: 17, height: 32, width: 32, batch: 2}, {frames: 1, height: 32, width: 32, batch: 2}]'
+    mkdir mixed
+    for i in 0 1 2 3; do
+        ffmpeg -v error -nostdin -f lavfi -i "testsrc=size=32x32:rate=5:duration=4,hue=h=$((60 * i))" -f lavfi -i "sine=frequency=$((50 + 30 * i)):sample_rate=44100" -c:a pcm_s16le -shortest -c:v libx264 "mixed/long$i.mkv" || fail "ffmpeg"
+        ffmpeg -v error -nostdin -i "mixed/long$i.mkv" -frames:v 1 "mixed/still$i.png" || fail "ffmpeg"
+        cp "clips/c$i.mkv" mixed
+        for clip in long$i still$i c$i; do echo "clip $clip" >"mixed/$clip.txt"; done
+    done
+    sed '/^stages:/,$d' ltx23.yaml >mixed.yaml
+    echo "stages: [{steps: 6, buckets: $buckets, gradient_accumulation_steps: 2, lr: 1e-3, warmup_steps: 0, lr_schedule: constant}]" >>mixed.yaml
+    train mixed mixed --set data.path=mixed
+    grep -q '"without_sound": 4' runs/mixed/data-stage-0.json || fail "images are not counted as samples without sound"
+    ranks 2 "$WEFT" train mixed.yaml --set out=runs/mixed2 --set data.path=mixed --set parallel.fsdp=2 >mixed2.log 2>&1 || { cat mixed2.log; fail "buckets on two ranks"; }
+    paste <(losses runs/mixed) <(losses runs/mixed2) | awk '{d = $2 - $5; if (d * d > 1e-10 * $2 * $2) bad = 1} END {exit bad || NR != 6}' || fail "buckets: losses differ from one rank"
+}
+check several_sizes several_sizes
 # The finished model is a complete pipeline.
 generates() {
     needs ltx23

@@ -170,7 +170,7 @@ void weft_kept_sound_free(weft_kept_sound *kept)
     *kept = (weft_kept_sound){0};
 }
 
-/* Compiles the decoder of sound, unless the last file had as many audio latents. */
+/* Compiles the decoder of sound, unless the last file had the same number of audio latents. */
 static weft_status prepare_sound(const weft_decode_options *o, const weft_saved_latents *k)
 {
     weft_kept_sound *kept = o->kept;
