@@ -13,7 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Whether a job has the request id already: the answer is that job, or 409 for another request. */
+/* Whether a job of the token has the request id already: the answer is that job, or 409 for another
+ * request. */
 static bool is_repeated(weft_serve_request *r, const weft_job_draft *d, bool as_job,
                         weft_serve_reply *reply)
 {
@@ -21,14 +22,14 @@ static bool is_repeated(weft_serve_request *r, const weft_job_draft *d, bool as_
     bool found = false;
     if (!d->terms.request_id[0])
         return false;
-    if (weft_queue_store_find_request(r->server->store, d->terms.request_id, &job, &found) !=
-        WEFT_OK) {
+    if (weft_queue_store_find_request(r->server->store, r->owner, d->terms.request_id, &job,
+                                      &found) != WEFT_OK) {
         *reply = weft_serve_own_error();
         return true;
     }
     if (!found)
         return false;
-    *reply = strcmp(job.fingerprint, d->fingerprint) == 0 && weft_videos_are_seen(r, &job)
+    *reply = strcmp(job.fingerprint, d->fingerprint) == 0
                  ? weft_videos_answer(r->server, &job, as_job)
                  : weft_serve_error(409, "request_id_conflict", "request_id",
                                     "another request has this request_id");

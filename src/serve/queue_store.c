@@ -1,6 +1,7 @@
 #include "serve/queue_store.h"
 
 #include "base/fs.h"
+#include "serve/queue_tables.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,8 +12,6 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
-
-enum { VERSION = 4, MARK = 0x77656674 }; /* MARK: "weft" */
 
 struct weft_queue_store {
     sqlite3 *db;
@@ -116,68 +115,36 @@ static weft_status check_version(weft_queue_store *s, bool *is_new, int64_t *fou
     WEFT_TRY(read_number(s, "PRAGMA application_id", &mark));
     WEFT_TRY(read_number(s, "SELECT count(*) FROM sqlite_master", &tables));
     *is_new = tables == 0 && mark == 0; /* or killed before the tables were written */
-    if (!*is_new && mark != MARK)
+    if (!*is_new && mark != WEFT_QUEUE_MARK)
         return weft_error(WEFT_MSG_QUEUE_VERSION, WEFT_AT(.file = s->path),
                           "the file is not a queue of weft; give another --state");
-    if (version > VERSION)
+    if (version > WEFT_QUEUE_VERSION)
         return weft_error(WEFT_MSG_QUEUE_VERSION, WEFT_AT(.file = s->path, WEFT_NUMBER(version)),
                           "the queue has version %" PRId64 ", and this weft reads versions up to "
                           "%d; use the newer weft, or another --state",
-                          version, VERSION);
+                          version, WEFT_QUEUE_VERSION);
     *found = version;
     return WEFT_OK;
 }
 
-#define DELIVERY_TABLE                                                                             \
-    "CREATE TABLE delivery(number INTEGER PRIMARY KEY AUTOINCREMENT, job TEXT NOT NULL,"           \
-    " url TEXT NOT NULL, event TEXT NOT NULL, created REAL NOT NULL, due REAL NOT NULL,"           \
-    " state INTEGER NOT NULL, attempts INTEGER NOT NULL, reply INTEGER NOT NULL,"                  \
-    " error TEXT NOT NULL) STRICT;"                                                                \
-    "CREATE INDEX delivery_due ON delivery(state, due); CREATE INDEX delivery_job ON "             \
-    "delivery(job);"
-
-/* Seconds of deleted jobs, which count until a day has passed. */
-#define USED_TABLE                                                                                 \
-    "CREATE TABLE used(owner TEXT NOT NULL, finished REAL NOT NULL, seconds REAL NOT NULL) "       \
-    "STRICT;"
-
-/* Version 1 had no order but the order of acceptance, and no webhooks. */
-#define TO_VERSION_2                                                                               \
-    "ALTER TABLE job ADD COLUMN rank INTEGER NOT NULL DEFAULT 0;"                                  \
-    "ALTER TABLE job ADD COLUMN webhook TEXT; UPDATE job SET rank=number;" DELIVERY_TABLE          \
-    "DROP INDEX job_state; CREATE INDEX job_state ON job(state, priority DESC, rank);"
-/* Version 2 had no owners, and did not store the seconds that remain. */
-#define TO_VERSION_3                                                                               \
-    "ALTER TABLE job ADD COLUMN owner TEXT; ALTER TABLE job ADD COLUMN remaining REAL NOT NULL "   \
-    "DEFAULT 0; CREATE INDEX job_owner ON job(ifnull(owner, ''));"
-
-static weft_status update_tables(weft_queue_store *s, int64_t version)
+/* Makes the tables, or changes the tables of an earlier version. */
+static weft_status write_tables(weft_queue_store *s, bool is_new, int64_t version)
 {
-    char sql[2048];
-    if (version == VERSION)
+    weft_buf sql = {0};
+    weft_status_code status = WEFT_OK;
+    if (!is_new && version == WEFT_QUEUE_VERSION)
         return WEFT_OK;
-    snprintf(sql, sizeof sql, "BEGIN IMMEDIATE; %s %s %s PRAGMA user_version=%d; COMMIT;",
-             version < 2 ? TO_VERSION_2 : "", version < 3 ? TO_VERSION_3 : "", USED_TABLE, VERSION);
-    return run(s, sql);
-}
-
-static weft_status create_tables(weft_queue_store *s)
-{
-    char sql[2048];
-    snprintf(sql, sizeof sql,
-             "BEGIN IMMEDIATE;"
-             "CREATE TABLE job(number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,"
-             " state TEXT NOT NULL, priority INTEGER NOT NULL, crashes INTEGER NOT NULL,"
-             " created REAL NOT NULL, started REAL NOT NULL, finished REAL NOT NULL,"
-             " deadline REAL NOT NULL, seconds REAL NOT NULL, bytes INTEGER NOT NULL,"
-             " spent REAL NOT NULL, request TEXT NOT NULL, request_id TEXT UNIQUE,"
-             " fingerprint TEXT NOT NULL, remix_of TEXT, error_code TEXT, error_text TEXT,"
-             " rank INTEGER NOT NULL, webhook TEXT, owner TEXT, remaining REAL NOT NULL) STRICT;"
-             "CREATE INDEX job_owner ON job(ifnull(owner, ''));"
-             "CREATE INDEX job_state ON job(state, priority DESC, rank);" DELIVERY_TABLE USED_TABLE
-             "PRAGMA application_id=%d; PRAGMA user_version=%d; COMMIT;",
-             MARK, VERSION);
-    return run(s, sql);
+    if (is_new)
+        weft_queue_tables_create(&sql);
+    else
+        weft_queue_tables_update(version, &sql);
+    WEFT_GO(weft_buf_check(&sql));
+    status = run(s, sql.data);
+    if (status != WEFT_OK)
+        (void)sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
+out:
+    weft_buf_free(&sql);
+    return status;
 }
 
 /* A missing queue is not replaced by an empty one: the next start would remove the videos. */
@@ -268,7 +235,7 @@ static weft_status open_database(weft_queue_store *s, const char *folder)
         WEFT_TRY(check_no_jobs(s, folder));
     WEFT_TRY(run(s, "PRAGMA journal_mode=WAL"));
     WEFT_TRY(set_waits(s, true));
-    WEFT_TRY(is_new ? create_tables(s) : update_tables(s, version));
+    WEFT_TRY(write_tables(s, is_new, version));
     fill_log(s);
     return WEFT_OK;
 }
@@ -303,10 +270,7 @@ void weft_queue_store_close(weft_queue_store *s)
 
 /* ---- rows ----------------------------------------------------------------------------------- */
 
-#define COLUMNS                                                                                    \
-    "number, id, state, priority, crashes, created, started, finished, deadline, seconds, bytes, " \
-    "spent, request, request_id, fingerprint, remix_of, error_code, error_text, rank, webhook, "   \
-    "owner, remaining"
+#define COLUMNS WEFT_QUEUE_COLUMNS
 
 static char *copy_column(sqlite3_stmt *row, int at, bool *ok)
 {
@@ -389,25 +353,24 @@ static weft_status read_one(weft_queue_store *s, sqlite3_stmt *statement, weft_q
     return status;
 }
 
-static weft_status find_by(weft_queue_store *s, const char *sql, const char *key,
-                           weft_queue_job *job, bool *found)
-{
-    sqlite3_stmt *statement;
-    WEFT_TRY(weft_queue_store_prepare(s, sql, &statement));
-    bind_text(statement, 1, key);
-    return read_one(s, statement, job, found);
-}
-
 weft_status weft_queue_store_find(weft_queue_store *s, const char *id, weft_queue_job *job,
                                   bool *found)
 {
-    return find_by(s, "SELECT " COLUMNS " FROM job WHERE id=?1", id, job, found);
+    sqlite3_stmt *row;
+    WEFT_TRY(weft_queue_store_prepare(s, "SELECT " COLUMNS " FROM job WHERE id=?1", &row));
+    bind_text(row, 1, id);
+    return read_one(s, row, job, found);
 }
 
-weft_status weft_queue_store_find_request(weft_queue_store *s, const char *request_id,
-                                          weft_queue_job *job, bool *found)
+weft_status weft_queue_store_find_request(weft_queue_store *s, const char *owner,
+                                          const char *request_id, weft_queue_job *job, bool *found)
 {
-    return find_by(s, "SELECT " COLUMNS " FROM job WHERE request_id=?1", request_id, job, found);
+    sqlite3_stmt *row;
+    WEFT_TRY(weft_queue_store_prepare(
+        s, "SELECT " COLUMNS " FROM job WHERE ifnull(owner, '')=?1 AND request_id=?2", &row));
+    bind_text(row, 1, owner ? owner : "");
+    bind_text(row, 2, request_id);
+    return read_one(s, row, job, found);
 }
 
 weft_status weft_queue_store_next(weft_queue_store *s, weft_queue_state state, int64_t after,
@@ -467,7 +430,7 @@ weft_status weft_queue_store_add(weft_queue_store *s, weft_queue_job *job, bool 
     weft_queue_job found;
     *existing = false;
     if (job->request_id)
-        WEFT_TRY(weft_queue_store_find_request(s, job->request_id, &found, existing));
+        WEFT_TRY(weft_queue_store_find_request(s, job->owner, job->request_id, &found, existing));
     if (!*existing)
         return insert(s, job);
     weft_queue_job_free(job);

@@ -64,15 +64,15 @@ weft_status weft_queue_store_error(const weft_queue_store *store);
 /* Number of writes since the store was opened: equal numbers mean equal jobs. */
 int64_t weft_queue_store_version(const weft_queue_store *store);
 
-/* Adds a queued job and sets its number. If a job with the same request_id exists, sets *existing,
- * and `job` receives that job; nothing is added. */
+/* Adds a queued job and sets its number. If its owner has a job with the same request_id, sets
+ * *existing, and `job` receives that job; nothing is added. */
 weft_status weft_queue_store_add(weft_queue_store *store, weft_queue_job *job, bool *existing);
 /* Sets *found and fills `job`, which weft_queue_job_free frees. */
 weft_status weft_queue_store_find(weft_queue_store *store, const char *id, weft_queue_job *job,
                                   bool *found);
-/* The job with a request id. */
-weft_status weft_queue_store_find_request(weft_queue_store *store, const char *request_id,
-                                          weft_queue_job *job, bool *found);
+/* The job of an owner (NULL: none) with a request id. */
+weft_status weft_queue_store_find_request(weft_queue_store *store, const char *owner,
+                                          const char *request_id, weft_queue_job *job, bool *found);
 typedef enum weft_queue_part {
     WEFT_QUEUE_ALL,
     WEFT_QUEUE_UNFINISHED,

@@ -54,17 +54,28 @@ static void add(weft_queue_store *s, const char *id, const char *request_id, int
     weft_queue_job_free(&job);
 }
 
-static void add_of(weft_queue_store *s, const char *id, const char *owner)
+/* request_id: may be NULL. Returns whether the owner had a job with this id. */
+static bool ask_of(weft_queue_store *s, const char *id, const char *owner, const char *request_id,
+                   char found[WEFT_QUEUE_ID])
 {
     bool existing;
     weft_queue_job job = {.created = 100,
                           .seconds = 8,
                           .request = weft_strdup("{\"steps\": 4}"),
+                          .request_id = request_id ? weft_strdup(request_id) : NULL,
                           .fingerprint = weft_strdup(id),
-                          .owner = weft_strdup(owner)};
+                          .owner = owner ? weft_strdup(owner) : NULL};
     snprintf(job.id, sizeof job.id, "%s", id);
     cr_assert_eq(weft_queue_store_add(s, &job, &existing), WEFT_OK, "%s", weft_error_message());
+    memcpy(found, job.id, sizeof job.id);
     weft_queue_job_free(&job);
+    return existing;
+}
+
+static void add_of(weft_queue_store *s, const char *id, const char *owner)
+{
+    char found[WEFT_QUEUE_ID];
+    cr_assert(!ask_of(s, id, owner, NULL, found));
 }
 
 static weft_queue_state apply(weft_queue_store *s, const char *id, weft_queue_event event)
@@ -114,6 +125,33 @@ Test(queue_store, a_request_id_has_one_job)
     cr_assert_str_eq(again.id, "a");
     cr_assert_str_eq(again.fingerprint, "a");
     weft_queue_job_free(&again);
+    weft_queue_store_close(s);
+}
+
+/* The id r1 has the job a without an owner, b of ann and c of zoe. */
+static void check_requests(weft_queue_store *s)
+{
+    static const char *const owners[] = {NULL, "ann", "zoe"};
+    char found[WEFT_QUEUE_ID];
+    for (int i = 0; i < 3; i++) {
+        cr_assert(ask_of(s, "other", owners[i], "r1", found), "owner %d", i);
+        cr_assert_str_eq(found, ((const char *[]){"a", "b", "c"})[i]);
+    }
+}
+
+Test(queue_store, owners_share_no_request_ids)
+{
+    weft_queue_store *s = open_store();
+    char found[WEFT_QUEUE_ID];
+    cr_assert(!ask_of(s, "a", NULL, "r1", found));
+    cr_assert(!ask_of(s, "b", "ann", "r1", found));
+    cr_assert(!ask_of(s, "c", "zoe", "r1", found));
+    check_requests(s);
+    weft_queue_store_close(s);
+    s = open_store();
+    check_requests(s);
+    cr_assert(!ask_of(s, "d", "ann", NULL, found)); /* any number of jobs has none */
+    cr_assert(!ask_of(s, "e", "ann", NULL, found));
     weft_queue_store_close(s);
 }
 
@@ -412,10 +450,10 @@ Test(queue_store, newer_and_foreign_files_are_refused)
 {
     weft_queue_store *s = open_store();
     weft_queue_store_close(s);
-    execute("PRAGMA user_version=5");
+    execute("PRAGMA user_version=6");
     cr_assert_eq(weft_queue_store_open(folder, &s), WEFT_E_FORMAT);
     cr_assert_eq(weft_error_class(), WEFT_MSG_QUEUE_VERSION);
-    cr_assert_eq(weft_error_fields()->number, 5);
+    cr_assert_eq(weft_error_fields()->number, 6);
     execute("PRAGMA user_version=1; PRAGMA application_id=5");
     cr_assert_eq(weft_queue_store_open(folder, &s), WEFT_E_FORMAT);
     cr_assert_eq(weft_error_class(), WEFT_MSG_QUEUE_VERSION);
@@ -493,7 +531,7 @@ Test(queue_store, an_earlier_version_is_updated)
     add(s, "b", NULL, 0);
     weft_queue_store_close(s);
     execute("DROP TABLE delivery; DROP TABLE used; DROP INDEX job_state; DROP INDEX job_owner; "
-            "ALTER TABLE job "
+            "DROP INDEX job_request; ALTER TABLE job "
             "DROP COLUMN rank; ALTER TABLE job DROP COLUMN webhook; ALTER TABLE job DROP COLUMN "
             "owner; ALTER TABLE job DROP COLUMN remaining; CREATE INDEX job_state ON job(state, "
             "priority DESC, number); "
@@ -503,11 +541,79 @@ Test(queue_store, an_earlier_version_is_updated)
     cr_assert_eq(weft_queue_store_move(s, "b", "a", false), WEFT_OK, "%s", weft_error_message());
     check_order(s, "ba");
     weft_queue_store_close(s);
-    execute("DROP TABLE used; DROP INDEX job_owner; ALTER TABLE job DROP COLUMN owner; ALTER TABLE "
-            "job DROP COLUMN remaining; PRAGMA user_version=2");
+    execute("DROP TABLE used; DROP INDEX job_owner; DROP INDEX job_request; ALTER TABLE job "
+            "DROP COLUMN owner; ALTER TABLE job DROP COLUMN remaining; PRAGMA user_version=2");
     s = open_store();
     check_order(s, "ba");
     weft_queue_store_close(s);
+}
+
+static double used_by(weft_queue_store *s, const char *owner, double since)
+{
+    weft_queue_owners owners;
+    double used = -1;
+    cr_assert_eq(weft_queue_store_owners(s, since, &owners), WEFT_OK, "%s", weft_error_message());
+    for (int64_t i = 0; i < owners.count; i++)
+        used = strcmp(owners.name[i], owner) ? used : owners.used[i];
+    weft_queue_owners_free(&owners);
+    return used;
+}
+
+/* A queue as the server of version 4 wrote it: a running job with a webhook, a finished one and a
+ * deleted one, whose number was the largest. */
+static const char version_4[] =
+    "CREATE TABLE job(number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, state "
+    "TEXT "
+    "NOT NULL, priority INTEGER NOT NULL, crashes INTEGER NOT NULL, created REAL NOT NULL, started "
+    "REAL NOT NULL, finished REAL NOT NULL, deadline REAL NOT NULL, seconds REAL NOT NULL, bytes "
+    "INTEGER NOT NULL, spent REAL NOT NULL, request TEXT NOT NULL, request_id TEXT UNIQUE, "
+    "fingerprint TEXT NOT NULL, remix_of TEXT, error_code TEXT, error_text TEXT, rank INTEGER NOT "
+    "NULL, webhook TEXT, owner TEXT, remaining REAL NOT NULL) STRICT;"
+    "CREATE INDEX job_owner ON job(ifnull(owner, ''));"
+    "CREATE INDEX job_state ON job(state, priority DESC, rank);"
+    "CREATE TABLE delivery(number INTEGER PRIMARY KEY AUTOINCREMENT, job TEXT NOT NULL, url TEXT "
+    "NOT "
+    "NULL, event TEXT NOT NULL, created REAL NOT NULL, due REAL NOT NULL, state INTEGER NOT NULL, "
+    "attempts INTEGER NOT NULL, reply INTEGER NOT NULL, error TEXT NOT NULL) STRICT;"
+    "CREATE INDEX delivery_due ON delivery(state, due); CREATE INDEX delivery_job ON delivery(job);"
+    "CREATE TABLE used(owner TEXT NOT NULL, finished REAL NOT NULL, seconds REAL NOT NULL) STRICT;"
+    "INSERT INTO job VALUES(1,'a','completed',0,0,100,110,120,0,2,7,10,'{}','r1','a',NULL,NULL,"
+    "NULL,1,NULL,NULL,0), (2,'b','running',3,1,101,111,0,500,4,8,5,'{\"steps\":4}','r2','fb','a',"
+    "'code','text',9,'http://x','ann',2.5), (7,'z','completed',0,0,100,0,0,0,0,0,0,'{}',NULL,'z',"
+    "NULL,NULL,NULL,7,NULL,NULL,0);"
+    "DELETE FROM job WHERE number=7; INSERT INTO used VALUES('ann', 300, 6);"
+    "INSERT INTO delivery VALUES(1,'a','http://x','job.completed',120,120,0,0,0,'');"
+    "PRAGMA application_id=2003134068; PRAGMA user_version=4; PRAGMA journal_mode=WAL";
+
+Test(queue_store, version_4_is_updated)
+{
+    execute(version_4);
+    weft_queue_store *s = open_store();
+    weft_queue_job b = get(s, "b");
+    cr_assert(b.number == 2 && b.state == WEFT_QUEUE_RUNNING && b.priority == 3 && b.crashes == 1 &&
+              b.created == 101 && b.started == 111 && b.finished == 0 && b.deadline == 500);
+    cr_assert(b.seconds == 4 && b.bytes == 8 && b.spent == 5 && b.rank == 9 && b.remaining == 2.5);
+    cr_assert_str_eq(b.request, "{\"steps\":4}");
+    cr_assert_str_eq(b.request_id, "r2");
+    cr_assert_str_eq(b.fingerprint, "fb");
+    cr_assert_str_eq(b.remix_of, "a");
+    cr_assert(!strcmp(b.error_code, "code") && !strcmp(b.error_text, "text"));
+    cr_assert(!strcmp(b.webhook, "http://x") && !strcmp(b.owner, "ann"));
+    weft_queue_job_free(&b);
+    cr_assert_eq(used_by(s, "ann", 200), 11);
+    weft_delivery due;
+    bool found;
+    cr_assert_eq(weft_delivery_store_next(s, &due, &found), WEFT_OK);
+    cr_assert(found && !strcmp(due.job, "a"));
+    weft_delivery_free(&due);
+    char same[WEFT_QUEUE_ID];
+    cr_assert(ask_of(s, "c", "ann", "r2", same) && !strcmp(same, "b"));
+    cr_assert(!ask_of(s, "c", "ann", "r1", same)); /* job a has no owner */
+    b = get(s, "c");
+    cr_assert(b.number == 8 && b.rank == 10, "number %d", (int)b.number);
+    weft_queue_job_free(&b);
+    weft_queue_store_close(s);
+    weft_queue_store_close(open_store()); /* the present version */
 }
 
 /* The index of a job's owner is the place in the list of owners, and the seconds that remain are
@@ -546,17 +652,6 @@ Test(queue_store, owners_have_used_seconds)
     cr_assert_eq(weft_queue_store_past(s, 100, 2, past, &count), WEFT_OK);
     cr_assert_eq(count, 0); /* accepted before */
     weft_queue_store_close(s);
-}
-
-static double used_by(weft_queue_store *s, const char *owner, double since)
-{
-    weft_queue_owners owners;
-    double used = -1;
-    cr_assert_eq(weft_queue_store_owners(s, since, &owners), WEFT_OK, "%s", weft_error_message());
-    for (int64_t i = 0; i < owners.count; i++)
-        used = strcmp(owners.name[i], owner) ? used : owners.used[i];
-    weft_queue_owners_free(&owners);
-    return used;
 }
 
 /* A deleted job keeps its seconds until they are old, whether it had ended or was running. */

@@ -134,6 +134,9 @@ def jobs_of_other_tokens_are_hidden():
     s.error(404, "not_found", "GET", f"/v1/videos/{hidden}/content")
     s.error(404, "not_found", "POST", f"/v1/videos/{hidden}/remix", {"prompt": "x"})
     s.error(404, "not_found", "GET", f"/v1/videos?after={hidden}")
+    other = dict(VIDEO, seed=3, request_id="one")  # the id of another token's job
+    same = s.call("POST", "/v1/jobs", other)["id"]
+    assert same != hidden and s.call("POST", "/v1/jobs", other)["id"] == same
     s.error(409, "request_id_conflict", "POST", "/v1/jobs", dict(VIDEO, seed=1, request_id="one"))
     assert s.call("POST", f"/v1/jobs/{own['id']}/move", {"before": common})["queue_position"] == 0
     assert s.call("POST", f"/v1/jobs/{common}/cancel")["status"] == "cancelled"
