@@ -42,12 +42,7 @@ def check_close(s, id, request):
 def held_batch(count=2):
     """A server whose worker is stopped after it has saved the states of both members. Returns the worker as well."""
     s, ids = server(env=at_event(signal.SIGSTOP, STATE, once="held", count=count))
-    while not os.path.exists("held"):
-        time.sleep(0.01)
-    worker, = s.workers()
-    while open(f"/proc/{worker}/stat").read().rpartition(")")[2].split()[0] != "T":
-        time.sleep(0.01)
-    return s, ids, worker
+    return s, ids, s.held_worker()
 
 
 def resume(worker):

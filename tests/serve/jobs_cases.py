@@ -10,12 +10,7 @@ def held(state="state"):
     s = Server(state, env=at_event(signal.SIGSTOP, "*video.sampling.safetensors", once="held"))
     job = s.call("POST", "/v1/jobs", LONG)
     s.until(job["id"], lambda job: job["status"] == "running")
-    while not os.path.exists("held"):
-        time.sleep(0.01)
-    worker, = s.workers()
-    while open(f"/proc/{worker}/stat").read().rsplit(")", 1)[1].split()[0] != "T":
-        time.sleep(0.01)
-    return s, job["id"], worker
+    return s, job["id"], s.held_worker()
 
 
 def answered(s, worker, method, path):

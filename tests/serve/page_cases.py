@@ -256,8 +256,7 @@ def running_videos_are_followed():
     ids = page.js("return [...document.querySelectorAll('#jobs > li')].map(li => li.dataset.id)")
     assert [s.call("GET", "/v1/jobs/" + id)["request"]["negative_prompt"] for id in ids] == ["fog"] * 2
     first, second = (f'#jobs > li[data-id="{id}"]' for id in ids)
-    while not os.path.exists("held"):
-        time.sleep(0.01)
+    worker = s.held_worker()
     page.until("/^denoising [1-9]+ of 20/.test(document.querySelector(arguments[0] + ' .chip').textContent)", first)
     page.until("document.querySelector(arguments[0] + ' img.preview').naturalWidth === 32", first)
     value = page.js("const bar = document.querySelector(arguments[0] + ' progress'); return bar.hidden ? null : bar.value", first)
@@ -272,7 +271,6 @@ def running_videos_are_followed():
     # the pause is shown at once, and ends when the worker has stopped
     page.click("Pause", first)
     page.until("document.querySelector(arguments[0] + ' .chip').textContent === 'pausing'", first)
-    worker, = s.workers()
     os.kill(worker, signal.SIGCONT)
     page.until("document.querySelector(arguments[0] + ' .chip').textContent === 'paused'", first)
     page.click("Resume", first)

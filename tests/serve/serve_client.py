@@ -1,6 +1,6 @@
 """A server under test, and requests to it: the standard library only. No function depends on elapsed time: waiting is for
 an event (a message of the server, an event of a job, the end of a process)."""
-import ctypes, glob, http.client, json, os, resource, signal, struct, subprocess, sys
+import ctypes, glob, http.client, json, os, resource, signal, struct, subprocess, sys, time
 
 WEFT, SRC = os.environ["WEFT"], os.environ["SRC"]
 MODEL = os.path.join(SRC, "tests/golden/pipelines/wan_over")
@@ -113,6 +113,15 @@ class Server:
         """Processes of `weft worker` that the server started."""
         path = f"/proc/{self.process.pid}/task/{self.process.pid}/children"
         return [int(pid) for pid in open(path).read().split() if b"\0worker\0" in open(f"/proc/{pid}/cmdline", "rb").read()]
+
+    def held_worker(self):
+        """The worker, when the signal of its event (once="held") has stopped it: the file is made before the signal."""
+        while not os.path.exists("held"):
+            time.sleep(0.01)
+        worker, = self.workers()
+        while open(f"/proc/{worker}/stat").read().rsplit(")", 1)[1].split()[0] != "T":
+            time.sleep(0.01)
+        return worker
 
     def content(self, id, headers=None, status=200):
         got, head, data = self.raw("GET", f"/v1/videos/{id}/content", headers=headers)
