@@ -23,7 +23,7 @@ check:
 # Sweeps that take minutes: every schedule of a pipeline with every axis, and random kills of a server.
 # The page in a browser, packages in empty systems, and clusters of Slurm and Ray.
 test-long:
-	WEFT_TEST_LONG=1 tests/run.sh $(O) train/pipeline parity/gpu_long serve/page_long serve/kills_long dist/packages slurm_long \
+	WEFT_TEST_LONG=1 WEFT_TEST_TIMEOUT=$${WEFT_TEST_TIMEOUT-10800} tests/run.sh $(O) train/pipeline parity/gpu_long serve/page_long serve/kills_long dist/packages slurm_long \
 		ray_long
 
 # The main job from nothing, into ./demo: installs what it needs, builds, trains, generates, reports.
