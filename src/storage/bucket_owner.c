@@ -2,18 +2,11 @@
 
 #include "base/log.h"
 #include "base/rng.h"
-#include "storage/owner_claim.h"
 #include "storage/stoppable_wait.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { ATTEMPTS = 8, MOST_REMOVED = 16 };
@@ -28,9 +21,9 @@ struct weft_bucket_owner {
     bool claims;          /* false: it only looks for owners */
     pthread_mutex_t lock; /* of a look; threads of a run share it */
     bool written;
-    pid_t process; /* that opened the owner */
-    pid_t keeper;  /* child that renews the claim; 0: none */
-    int pipe;      /* the keeper ends when this end is closed; -1: none */
+    pid_t process;             /* that opened the owner */
+    weft_owner_keeper *keeper; /* renews the claim; NULL: none */
+    bool lent;                 /* the keeper is the caller's */
 };
 
 /* ---- other runs ---------------------------------------------------------------------------- */
@@ -67,22 +60,6 @@ static weft_status take_over(weft_bucket_owner *o, const weft_owner_claim *c)
     return WEFT_OK;
 }
 
-/* The claim as it is now; false: it was removed. */
-static weft_status look_again(const weft_bucket_owner *o, weft_owner_claim *c, bool *exists)
-{
-    weft_owner_claim *all;
-    int64_t count;
-    WEFT_TRY(weft_owner_claim_list(o->storage, &all, &count));
-    *exists = false;
-    for (int64_t i = 0; i < count; i++)
-        if (!strcmp(all[i].token, c->token)) {
-            *c = all[i];
-            *exists = true;
-        }
-    weft_free(all);
-    return WEFT_OK;
-}
-
 typedef enum verdict { GONE, LIVES, DEAD } verdict;
 
 /* Waits for a renewal of another machine's claim. */
@@ -98,7 +75,7 @@ static weft_status watch(const weft_bucket_owner *o, const weft_owner_claim *c, 
     *found = DEAD;
     while (weft_now() < until) {
         WEFT_TRY(weft_stoppable_wait((int64_t)(seconds < 20 ? 50 * seconds : 1000)));
-        WEFT_TRY(look_again(o, &now, &exists));
+        WEFT_TRY(weft_owner_claim_find(o->storage, &now, &exists));
         if (!exists || now.count != c->count || now.owns != c->owns) {
             *found = exists ? LIVES : GONE;
             return WEFT_OK;
@@ -217,65 +194,6 @@ static weft_status settle(weft_bucket_owner *o, bool wait)
     }
 }
 
-/* ---- the keeper ---------------------------------------------------------------------------- */
-
-/* Renews the claim while the parent lives. Ends when another run has removed the claim. */
-static void keep(weft_bucket_owner *o, int pipe)
-{
-    const int interval = (int)(1000 * o->claim.seconds / 6);
-    struct pollfd parent = {.fd = pipe, .events = POLLIN};
-    for (;;) {
-        const int ended = poll(&parent, 1, interval > 0 ? interval : 1);
-        if (ended > 0 || (ended < 0 && errno != EINTR))
-            return;
-        weft_owner_claim now = o->claim;
-        bool exists = true;
-        if (look_again(o, &now, &exists) == WEFT_OK && !exists)
-            return;
-        o->claim.count++;
-        if (weft_owner_claim_write(o->storage, &o->claim) != WEFT_OK)
-            weft_error_clear(); /* the next interval tries again */
-    }
-}
-
-static weft_status start_keeper(weft_bucket_owner *o)
-{
-    int ends[2];
-    const pid_t parent = getpid();
-    if (pipe2(ends, O_CLOEXEC) != 0)
-        return weft_error_errno(WEFT_AT(.file = o->location), "cannot open a pipe");
-    fflush(NULL);
-    const pid_t pid = fork();
-    if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        signal(SIGINT, SIG_IGN);
-        signal(SIGTERM, SIG_IGN);
-        signal(SIGHUP, SIG_IGN);
-        close(ends[1]);
-        if (getppid() == parent)
-            keep(o, ends[0]);
-        _exit(0);
-    }
-    close(ends[0]);
-    o->pipe = ends[1];
-    o->keeper = pid > 0 ? pid : 0;
-    return pid > 0 ? WEFT_OK
-                   : weft_error_errno(WEFT_AT(.file = o->location), "cannot start a process");
-}
-
-static void end_keeper(weft_bucket_owner *o)
-{
-    if (o->pipe >= 0)
-        close(o->pipe);
-    o->pipe = -1;
-    if (o->keeper && o->process == getpid()) {
-        kill(o->keeper, SIGKILL); /* it may wait for the server */
-        while (waitpid(o->keeper, NULL, 0) < 0 && errno == EINTR)
-            ;
-    }
-    o->keeper = 0;
-}
-
 /* ---- open, check, close -------------------------------------------------------------------- */
 
 static weft_status make(const char *root, const char *name, const char *location,
@@ -290,7 +208,7 @@ static weft_status make(const char *root, const char *name, const char *location
                     name ? name : "");
     WEFT_TRY(weft_buf_check(&folder));
     WEFT_TRY(WEFT_NEW(o, 1, "%s", location));
-    *o = (weft_bucket_owner){.location = location, .process = getpid(), .pipe = -1};
+    *o = (weft_bucket_owner){.location = location, .process = getpid()};
     pthread_mutex_init(&o->lock, NULL);
     o->folder = folder.data;
     weft_status_code status = WEFT_OK;
@@ -311,7 +229,26 @@ weft_status weft_bucket_owner_open(const char *root, const char *name, const cha
     weft_status_code status = WEFT_OK;
     o->claims = true;
     WEFT_GO(settle(o, wait));
-    WEFT_GO(start_keeper(o));
+    WEFT_GO(weft_owner_keeper_start(&o->keeper));
+    WEFT_GO(weft_owner_keeper_renew(o->keeper, o->folder, &o->claim));
+    *owner = o;
+    return WEFT_OK;
+out:
+    weft_bucket_owner_close(o);
+    return status;
+}
+
+weft_status weft_bucket_owner_open_kept(const char *root, bool wait, weft_owner_keeper *keeper,
+                                        weft_bucket_owner **owner)
+{
+    weft_bucket_owner *o;
+    WEFT_TRY(make(root, NULL, root, &o));
+    weft_status_code status = WEFT_OK;
+    o->claims = true;
+    WEFT_GO(settle(o, wait));
+    o->keeper = keeper;
+    o->lent = true;
+    WEFT_GO(weft_owner_keeper_renew(keeper, o->folder, &o->claim));
     *owner = o;
     return WEFT_OK;
 out:
@@ -374,7 +311,10 @@ void weft_bucket_owner_close(weft_bucket_owner *o)
 {
     if (!o)
         return;
-    end_keeper(o);
+    if (o->lent)
+        weft_owner_keeper_pause(o->keeper);
+    else
+        weft_owner_keeper_end(o->keeper);
     weft_error_copy *error = weft_error_save();
     if (o->process == getpid())
         (void)!withdraw(o); /* the next run finds that the process has ended */

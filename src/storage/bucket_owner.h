@@ -15,7 +15,7 @@
 #ifndef WEFT_STORAGE_BUCKET_OWNER_H
 #define WEFT_STORAGE_BUCKET_OWNER_H
 
-#include "storage/storage.h"
+#include "storage/owner_keeper.h"
 
 #define WEFT_OWNER_FOLDER ".weft-owner"
 
@@ -25,6 +25,10 @@ typedef struct weft_bucket_owner weft_bucket_owner;
  * no other run works there. The error folder-locked names the other machine. */
 weft_status weft_bucket_owner_open(const char *root, const char *name, const char *location,
                                    bool wait, weft_bucket_owner **owner);
+/* Does the same for all results of `root`, borrowed, at any time: `keeper`, borrowed, was started
+ * before, and renews one claim at a time. */
+weft_status weft_bucket_owner_open_kept(const char *root, bool wait, weft_owner_keeper *keeper,
+                                        weft_bucket_owner **owner);
 /* Fails as the open while another run owns the location, and claims nothing. For runs that share
  * the location with others of their kind: their checks look for an owner that began since. */
 weft_status weft_bucket_owner_open_shared(const char *root, bool wait, weft_bucket_owner **owner);

@@ -178,6 +178,21 @@ weft_status weft_owner_claim_list(weft_storage *storage, weft_owner_claim **clai
     return WEFT_OK;
 }
 
+weft_status weft_owner_claim_find(weft_storage *storage, weft_owner_claim *c, bool *exists)
+{
+    weft_owner_claim *all;
+    int64_t count;
+    WEFT_TRY(weft_owner_claim_list(storage, &all, &count));
+    *exists = false;
+    for (int64_t i = 0; i < count; i++)
+        if (!strcmp(all[i].token, c->token)) {
+            *c = all[i];
+            *exists = true;
+        }
+    weft_free(all);
+    return WEFT_OK;
+}
+
 weft_owner_life weft_owner_claim_life(const weft_owner_claim *c)
 {
     char machine[96];

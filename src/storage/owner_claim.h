@@ -22,6 +22,8 @@ weft_status weft_owner_claim_remove(weft_storage *storage, const char *token);
 /* Lists the claims of a location; the caller frees *claim, [*count]. A claim that cannot be read
  * has its token only. */
 weft_status weft_owner_claim_list(weft_storage *storage, weft_owner_claim **claim, int64_t *count);
+/* Reads the claim with the token of *claim again. *exists false: it was removed. */
+weft_status weft_owner_claim_find(weft_storage *storage, weft_owner_claim *claim, bool *exists);
 
 typedef enum weft_owner_life {
     WEFT_OWNER_LIVES,

@@ -1,5 +1,6 @@
 #include "train/checkpoint/run_places.h"
 
+#include "base/launcher.h"
 #include "base/location.h"
 #include "base/log.h"
 #include "comm/shared_folder.h"
@@ -18,6 +19,7 @@ struct weft_run_places {
     weft_working_copy *out;
     input *input; /* owned, [inputs] */
     int64_t inputs, input_capacity;
+    weft_owner_keeper *keeper; /* NULL: no bucket of latents, or another rank writes there */
     weft_input_copy *settings; /* weft.json of the transformer's pipeline; NULL: not needed, none */
 };
 
@@ -74,6 +76,17 @@ out:
     return status;
 }
 
+/* Starts the process that renews a claim on the bucket of latents. */
+static weft_status keep_claims(weft_run_places *p)
+{
+    const char *latents = p->run.data.latents;
+    if (!weft_location_is_remote(latents))
+        return WEFT_OK;
+    if (!weft_location_is_bucket(latents))
+        return weft_location_check_local(latents, "data.latents");
+    return weft_launcher_rank() > 0 ? WEFT_OK : weft_owner_keeper_start(&p->keeper);
+}
+
 static weft_status copy_all(weft_run_places *p)
 {
     weft_run *run = &p->run;
@@ -91,6 +104,7 @@ static weft_status copy_all(weft_run_places *p)
     WEFT_TRY(copy_input(p, &run->loss.lpips.trunk));
     WEFT_TRY(copy_input(p, &run->loss.lpips.heads));
     WEFT_TRY(copy_input(p, &run->loss.adversarial.weights));
+    WEFT_TRY(keep_claims(p));
     if (!weft_location_is_remote(run->out))
         return WEFT_OK;
     WEFT_TRY(weft_error_at(weft_working_copy_open(run->out, &p->out), WEFT_AT(.key = "out")));
@@ -127,6 +141,7 @@ void weft_run_places_close(weft_run_places *p)
         weft_input_copy_close(p->input[i].copy);
     weft_input_copy_close(p->settings);
     weft_working_copy_close(p->out);
+    weft_owner_keeper_end(p->keeper);
     weft_free(p->input);
     weft_free(p->text);
     weft_free(p);
@@ -140,6 +155,11 @@ const weft_run *weft_run_places_run(const weft_run_places *places)
 weft_working_copy *weft_run_places_out(const weft_run_places *places)
 {
     return places ? places->out : NULL;
+}
+
+weft_owner_keeper *weft_run_places_keeper(const weft_run_places *places)
+{
+    return places ? places->keeper : NULL;
 }
 
 /* ---- ranks --------------------------------------------------------------------------------- */

@@ -1,9 +1,11 @@
-/* The buckets of a run: models that are read, and `out`. A run works in folders of this machine,
- * and its results are sent to the bucket with each checkpoint and at the end. */
+/* The buckets of a run: models that are read, `out`, and `data.latents`. A run works in folders of
+ * this machine, and its results are sent to the bucket with each checkpoint and at the end. Latents
+ * are read and written in the bucket itself (train/latents/latent_cache.h). */
 #ifndef WEFT_TRAIN_CHECKPOINT_RUN_PLACES_H
 #define WEFT_TRAIN_CHECKPOINT_RUN_PLACES_H
 
 #include "comm/comm.h"
+#include "storage/owner_keeper.h"
 #include "storage/working_copy.h"
 #include "train/config/train_config.h"
 
@@ -16,6 +18,8 @@ void weft_run_places_close(weft_run_places *places); /* accepts NULL */
 const weft_run *weft_run_places_run(const weft_run_places *places);
 /* NULL: `out` is a folder. */
 weft_working_copy *weft_run_places_out(const weft_run_places *places);
+/* Renews claims of this rank on a bucket of latents. NULL: the rank writes none. */
+weft_owner_keeper *weft_run_places_keeper(const weft_run_places *places);
 /* Collective. Fails if the ranks do not share the folder of `out`. */
 weft_status weft_run_places_check_shared(const weft_run_places *places, weft_comm *comm);
 /* Replaces the folders in a text by their locations. */

@@ -50,7 +50,7 @@ static const weft_key data_keys[] = {
     {"verify_checksums", WEFT_KEY_BOOL, offsetof(weft_run_data, verify), "true", "",
      "verify samples with the checksums in the indexes of the data shards", .earlier = "verify"},
     {"latents", WEFT_KEY_STRING, offsetof(weft_run_data, latents), "", "",
-     "folder of the latent cache, which runs may share; empty: <out>/latents"},
+     "folder or s3:// prefix of the latent cache, which runs may share; empty: <out>/latents"},
     {"text_embeddings", WEFT_KEY_ENUM, offsetof(weft_run_data, embeddings), "cached", "",
      "embeddings of frozen text encoders; cached with the latents, or computed in every "
      "step, which keeps the encoders in memory. Results are identical",

@@ -9,13 +9,13 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PATH_BYTES = 640 };
+enum { NAME_BYTES = 96 };
 
-static const char *path_of(const char *folder, const weft_bucket *size, char path[PATH_BYTES])
+static const char *name_of(const weft_bucket *size, char name[NAME_BYTES])
 {
-    snprintf(path, PATH_BYTES, "%s/grey-%" PRId64 "x%" PRId64 "x%" PRId64 ".npy", folder,
-             size->frames, size->height, size->width);
-    return path;
+    snprintf(name, NAME_BYTES, "grey-%" PRId64 "x%" PRId64 "x%" PRId64 ".npy", size->frames,
+             size->height, size->width);
+    return name;
 }
 
 /* (T',Y',X',Z) */
@@ -32,15 +32,17 @@ static weft_status_code grey(void *user, const int64_t first[3], const int64_t s
     return WEFT_OK;
 }
 
-static weft_status write_latents(const char *path, const weft_shape *shape, const float *latents)
+static weft_status write_latents(const char *folder, const char *name, const weft_shape *shape,
+                                 const float *latents)
 {
     weft_buf data = {0};
     weft_npy_format(WEFT_F32, shape->rank, shape->dim, latents, &data);
-    return weft_file_write_buf(path, &data);
+    return weft_latent_cache_put(folder, name, &data);
 }
 
 static weft_status encode(const weft_run *run, const weft_run_models *m,
-                          const weft_exec_config *exec, const weft_bucket *size, const char *path)
+                          const weft_exec_config *exec, const weft_bucket *size, const char *folder,
+                          const char *name)
 {
     const weft_tile tile = weft_latent_tile(run);
     const weft_vae_options options = {.backend = exec->backend,
@@ -59,7 +61,7 @@ static weft_status encode(const weft_run *run, const weft_run_models *m,
     WEFT_GO(weft_vae_open(run->autoencoder.weights, &options, &vae));
     WEFT_GO(weft_vae_bind(vae));
     WEFT_GO(weft_vae_encode_boxes(vae, grey, NULL, size->frames, latents));
-    WEFT_GO(write_latents(path, &shape, latents));
+    WEFT_GO(write_latents(folder, name, &shape, latents));
 out:
     weft_vae_free(vae);
     weft_free(latents);
@@ -70,14 +72,16 @@ weft_status weft_grey_latents_ensure(const weft_run *run, const weft_run_models 
                                      const weft_train_stage *train_stage,
                                      const weft_exec_config *exec, const char *folder)
 {
-    char path[PATH_BYTES];
+    char name[NAME_BYTES];
     weft_status_code status = WEFT_OK;
     if (weft_comm_rank(exec->comm) == 0) {
         weft_comm_set_busy(exec->comm, "encoding grey frames");
         for (int i = 0; i < weft_train_stage_bucket_count(train_stage) && status == WEFT_OK; i++) {
             const weft_bucket *size = weft_train_stage_bucket(train_stage, i);
-            if (!weft_path_exists(path_of(folder, size, path)))
-                status = encode(run, models, exec, size, path);
+            bool has = false;
+            status = weft_latent_cache_has(folder, name_of(size, name), &has);
+            if (status == WEFT_OK && !has)
+                status = encode(run, models, exec, size, folder, name);
         }
         weft_comm_set_busy(exec->comm, NULL);
     }
@@ -89,7 +93,7 @@ weft_status weft_grey_latents_read(const weft_run_models *models, const char *fo
                                    const weft_bucket *size, float **latents)
 {
     const weft_shape shape = shape_of(models, size);
-    char path[PATH_BYTES];
-    path_of(folder, size, path);
-    return weft_latent_cache_array(path, path, weft_shape_count(&shape), latents);
+    char name[NAME_BYTES];
+    name_of(size, name);
+    return weft_latent_cache_array(folder, name, name, weft_shape_count(&shape), latents);
 }

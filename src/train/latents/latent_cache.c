@@ -2,6 +2,7 @@
 
 #include "base/fs.h"
 #include "base/hash.h"
+#include "base/location.h"
 #include "base/log.h"
 #include "comm/comm_world.h"
 #include "data/loader_report.h"
@@ -12,6 +13,7 @@
 #include "latent/vae_chunks.h"
 #include "model/key_mapping.h"
 #include "train/config/run_model.h"
+#include "storage/storage_json.h"
 #include "train/latents/latent_cache_folder.h"
 #include "train/latents/sound_latents.h"
 #include "train/monitor/data_report.h"
@@ -680,52 +682,54 @@ out:
 #define EMPTY_CAPTION "empty-caption.npy"
 #define DATA_REPORT   "data-report.json"
 
-/* Path folder/name, or folder/earlier if only that file exists. */
-static void find_file(const char *folder, const char *name, const char *earlier, char *path,
-                      size_t bytes)
+/* `earlier` if the folder has only this file, else `name`. */
+static weft_status find_file(const char *folder, const char *name, const char *earlier,
+                             const char **found)
 {
-    snprintf(path, bytes, "%s/%s", folder, name);
-    if (!weft_path_exists(path)) {
-        snprintf(path, bytes, "%s/%s", folder, earlier);
-        if (!weft_path_exists(path))
-            snprintf(path, bytes, "%s/%s", folder, name);
-    }
+    bool has;
+    *found = name;
+    WEFT_TRY(weft_latent_cache_has(folder, name, &has));
+    if (has)
+        return WEFT_OK;
+    WEFT_TRY(weft_latent_cache_has(folder, earlier, &has));
+    *found = has ? earlier : name;
+    return WEFT_OK;
 }
 
 /* Writes the text conditioning of the empty caption, which was encoded last and which caption
  * dropout uses. */
 static weft_status write_no_text(encoding *e, const char *folder)
 {
-    char path[560];
     int64_t dim[2];
     weft_buf data = {0};
-    snprintf(path, sizeof path, "%s/" EMPTY_CAPTION, folder);
     const int rank = embedding_shape(e->text_conditioning, dim);
     weft_npy_format(WEFT_F32, rank, dim, e->embeddings, &data);
-    return weft_file_write_buf(path, &data);
+    return weft_latent_cache_put(folder, EMPTY_CAPTION, &data);
 }
 
 weft_status weft_latents_empty_caption(const char *folder, int64_t count, float **embeddings)
 {
-    char path[560];
-    find_file(folder, EMPTY_CAPTION, "no_text.npy", path, sizeof path);
-    return weft_latent_cache_array(path, folder, count, embeddings);
+    const char *name;
+    WEFT_TRY(find_file(folder, EMPTY_CAPTION, "no_text.npy", &name));
+    return weft_latent_cache_array(folder, name, folder, count, embeddings);
 }
 
 /* ---- complete cache ------------------------------------------------------------------------ */
 
 /* Writes what a complete cache has in addition to its shards, on rank 0. */
-static weft_status write_complete(encoding *e, const char *folder)
+static weft_status write_complete(encoding *e, const char *folder, weft_storage *storage)
 {
-    char path[560], text[64];
+    json_t *report = NULL;
+    weft_buf text = {0};
     if (e->text_conditioning)
         WEFT_TRY(write_no_text(e, folder));
-    snprintf(path, sizeof path, "%s/" DATA_REPORT, folder);
-    WEFT_TRY(weft_data_report_write(e->loader, "latents", path, NULL));
+    WEFT_TRY(weft_data_report_make(e->loader, "latents", NULL, &report));
+    const weft_status_code status = weft_storage_json_save(storage, DATA_REPORT, report);
+    json_decref(report);
+    WEFT_TRY(status);
     const weft_loader_report r = weft_loader_get_report(e->loader);
-    snprintf(path, sizeof path, "%s/complete", folder);
-    snprintf(text, sizeof text, "{\"samples\": %" PRId64 "}\n", r.samples[WEFT_SAMPLE_USED]);
-    return weft_file_write_atomic(path, text, (int64_t)strlen(text));
+    weft_buf_printf(&text, "{\"samples\": %" PRId64 "}\n", r.samples[WEFT_SAMPLE_USED]);
+    return weft_latent_cache_put(folder, "complete", &text);
 }
 
 static weft_status encode_missing(encoding *e, const weft_model *vae,
@@ -748,17 +752,21 @@ static weft_status encode_missing(encoding *e, const weft_model *vae,
     if (weft_comm_rank(e->exec->comm) != 0)
         return WEFT_OK;
     weft_comm_set_busy(e->exec->comm, "completing the cache of latents");
-    const weft_status_code status = write_complete(e, folder);
+    const weft_status_code status = write_complete(e, folder, storage);
     weft_comm_set_busy(e->exec->comm, NULL);
     return status;
 }
 
 static void print_data_report(const char *folder)
 {
-    char path[540];
-    find_file(folder, DATA_REPORT, "account.json", path, sizeof path);
-    if (weft_data_report_print(path, "latents") != WEFT_OK)
+    const char *name;
+    json_t *report = NULL;
+    if (find_file(folder, DATA_REPORT, "account.json", &name) == WEFT_OK &&
+        weft_latent_cache_json(folder, name, &report) == WEFT_OK)
+        weft_data_report_print(report, "latents");
+    else
         weft_warn_error(WEFT_MSG_DATA_REPORT, "the report of encoded samples is not printed");
+    json_decref(report);
 }
 
 /* Collective. *ready: rank 0 found a complete cache, which is neither locked nor written. */
@@ -786,7 +794,8 @@ static weft_status repair_cache(const weft_run *run, const weft_exec_config *exe
 {
     weft_comm_set_busy(exec->comm, "verifying the cache of latents");
     weft_status_code status = WEFT_OK;
-    WEFT_GO(weft_remove_leftovers(folder, false));
+    if (!weft_location_is_remote(folder))
+        WEFT_GO(weft_remove_leftovers(folder, false));
     WEFT_GO(weft_latent_cache_repair(storage, run->data.verify));
 out:
     weft_comm_set_busy(exec->comm, NULL);
@@ -800,8 +809,8 @@ weft_status weft_latents_ensure(const weft_run *run, const weft_run_models *mode
     weft_latent_ids known = {0};
     encoding e = cache_encoding(run, models, exec);
     weft_storage *storage = NULL;
-    int lock = -1;
-    bool ready;
+    weft_latent_cache_lock lock = {.file = -1};
+    bool ready, whole = false;
     weft_status_code status = WEFT_OK;
     const bool leads = weft_comm_rank(exec->comm) == 0;
     e.skip = weft_latent_ids_have;
@@ -810,16 +819,18 @@ weft_status weft_latents_ensure(const weft_run *run, const weft_run_models *mode
     WEFT_TRY(use_finished(run, exec, folder, &ready));
     if (ready)
         return WEFT_OK;
-    if (leads)
+    if (leads && !weft_location_is_remote(folder))
         WEFT_GO(weft_make_dirs(folder));
-    WEFT_GO(weft_latent_cache_lock(exec, folder, &lock));
+    WEFT_GO(weft_latent_cache_lock_open(run, exec, folder, &lock));
     WEFT_GO(weft_storage_open(folder, &storage));
     if (leads)
         WEFT_GO(repair_cache(run, exec, folder, storage));
     WEFT_GO(weft_comm_barrier(exec->comm));
     WEFT_GO(weft_latent_cache_read(folder, storage, &known));
     /* another run may have completed the cache; rank 0 decides for all */
-    double complete = leads && weft_latent_cache_is_complete(folder, &known);
+    if (leads)
+        WEFT_GO(weft_latent_cache_is_complete(folder, &known, &whole));
+    double complete = whole;
     WEFT_GO(weft_comm_sum(exec->comm, &complete, 1));
     if (complete > 0 && leads)
         print_data_report(folder);
@@ -830,8 +841,7 @@ out:
     close_encoding(&e);
     weft_storage_close(storage);
     weft_free(known.id);
-    if (lock >= 0)
-        close(lock);
+    weft_latent_cache_lock_close(&lock);
     return status;
 }
 

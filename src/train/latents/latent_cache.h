@@ -9,6 +9,8 @@
  *
  * Folders of earlier versions have no_text.npy and account.json instead.
  *
+ * The folder may be in a bucket, without `lock`: shards are written and read there.
+ *
  * <key> is a hash of all inputs of the latents: the encoders' files, the shards' contents, split,
  * frame rate and clip sizes. Any runs can therefore share the folder (data.latents). The next run
  * encodes all samples that are not in an intact shard, for example after a kill or a file loss. */

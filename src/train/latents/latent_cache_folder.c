@@ -3,6 +3,7 @@
 #include "base/fs.h"
 #include "base/hash.h"
 #include "base/hex.h"
+#include "base/location.h"
 #include "base/log.h"
 #include "comm/comm_world.h"
 #include "data/dataset.h"
@@ -10,6 +11,8 @@
 #include "format/tensors/npy.h"
 #include "prompt/conditioning_hash.h"
 #include "train/config/run_model.h"
+#include "storage/storage_json.h"
+#include "train/checkpoint/run_places.h"
 #include "train/graph/run_pair.h"
 
 #include <errno.h>
@@ -20,6 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#define COMPLETE "complete"
 /* Bytes up to which a cache is read completely when it is opened. */
 static const int64_t check_limit = INT64_C(4) << 30;
 
@@ -139,15 +143,70 @@ weft_status weft_latent_cache_folder(const weft_run *run, const weft_run_models 
                : weft_error(WEFT_MSG_FILE_NAME, WEFT_AT(.file = run->out), "the path is too long");
 }
 
-weft_status weft_latent_cache_array(const char *path, const char *source, int64_t count,
-                                    float **values)
+/* ---- files ---------------------------------------------------------------------------------- */
+
+weft_status weft_latent_cache_has(const char *folder, const char *name, bool *has)
 {
-    weft_map map;
+    weft_storage *storage;
+    weft_storage_facts facts;
+    WEFT_TRY(weft_storage_open(folder, &storage));
+    const weft_status_code status = weft_storage_facts_of(storage, name, &facts);
+    weft_storage_close(storage);
+    *has = status == WEFT_OK;
+    if (status != WEFT_E_NOT_FOUND || weft_error_class() != WEFT_MSG_FILE_NOT_FOUND)
+        return status;
+    weft_error_clear();
+    return WEFT_OK;
+}
+
+weft_status weft_latent_cache_put(const char *folder, const char *name, weft_buf *data)
+{
+    weft_storage *storage = NULL;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_buf_check(data));
+    WEFT_GO(weft_storage_open(folder, &storage));
+    status = weft_storage_put(storage, name, data->data, data->len);
+out:
+    weft_storage_close(storage);
+    weft_buf_free(data);
+    return status;
+}
+
+weft_status weft_latent_cache_json(const char *folder, const char *name, json_t **json)
+{
+    weft_storage *storage;
+    WEFT_TRY(weft_storage_open(folder, &storage));
+    const weft_status_code status = weft_storage_json_load(storage, name, json);
+    weft_storage_close(storage);
+    return status;
+}
+
+static weft_status read_file(const char *folder, const char *name, char **data, int64_t *bytes)
+{
+    weft_storage *storage;
+    weft_storage_facts facts;
+    weft_status_code status = WEFT_OK;
+    WEFT_TRY(weft_storage_open(folder, &storage));
+    WEFT_GO(weft_storage_facts_of(storage, name, &facts));
+    WEFT_GO(WEFT_NEW(*data, facts.bytes + 1, "%s", name));
+    *bytes = facts.bytes;
+    status = weft_storage_read(storage, name, 0, facts.bytes, *data);
+out:
+    weft_storage_close(storage);
+    return status;
+}
+
+weft_status weft_latent_cache_array(const char *folder, const char *name, const char *source,
+                                    int64_t count, float **values)
+{
     weft_npy npy;
-    WEFT_TRY(weft_map_open(path, &map));
+    char *data = NULL, *path = weft_path_join(folder, name);
+    int64_t bytes = 0;
     weft_status_code status = WEFT_OK;
     *values = NULL;
-    WEFT_GO(weft_npy_parse(map.data, map.bytes, path, &npy));
+    WEFT_GO(WEFT_ALLOCATED(path, "%s", name));
+    WEFT_GO(read_file(folder, name, &data, &bytes));
+    WEFT_GO(weft_npy_parse(data, bytes, path, &npy));
     if (npy.dtype != WEFT_F32 || npy.count != count)
         WEFT_GO(weft_error(WEFT_MSG_LATENTS_INVALID, WEFT_AT(.file = path, WEFT_NUMBER(npy.count)),
                            "the file does not have %" PRId64
@@ -156,7 +215,8 @@ weft_status weft_latent_cache_array(const char *path, const char *source, int64_
     WEFT_GO(WEFT_NEW(*values, count, "the latents"));
     memcpy(*values, npy.data, (size_t)count * sizeof **values);
 out:
-    weft_map_close(&map);
+    weft_free(data);
+    weft_free(path);
     return status;
 }
 
@@ -224,8 +284,9 @@ static weft_status record_damage(weft_storage *storage, const char *name, void *
     return WEFT_OK;
 }
 
-/* Calls `damaged` for damaged shards. With `verify`, a cache of up to check_limit bytes is read and
- * compared with its checksums. In a larger cache the loader verifies each sample member. */
+/* Calls `damaged` for damaged shards. With `verify`, a folder of up to check_limit bytes is read and
+ * compared with its checksums. In a larger folder and in a bucket, which is not read twice, the
+ * loader verifies each sample member. */
 static weft_status each_damaged(weft_storage *storage, bool verify,
                                 weft_status (*damaged)(weft_storage *storage, const char *name,
                                                        void *user),
@@ -235,6 +296,7 @@ static weft_status each_damaged(weft_storage *storage, bool verify,
     int64_t total = 0;
     WEFT_TRY(weft_storage_list(storage, &names));
     weft_status_code status = WEFT_OK;
+    verify = verify && !weft_location_is_remote(weft_storage_root(storage));
     for (int pass = 0; pass < 2; pass++)
         for (int64_t i = 0; i < names.count; i++) {
             weft_storage_facts facts;
@@ -277,8 +339,10 @@ out:
     return status;
 }
 
+/* ---- lock ----------------------------------------------------------------------------------- */
+
 /* Rank 0 holds the lock while the run encodes. The run's other ranks wait for rank 0. */
-weft_status weft_latent_cache_lock(const weft_exec_config *exec, const char *folder, int *lock)
+static weft_status lock_folder(const weft_exec_config *exec, const char *folder, int *lock)
 {
     char path[560];
     bool warned = false;
@@ -305,15 +369,44 @@ weft_status weft_latent_cache_lock(const weft_exec_config *exec, const char *fol
     }
 }
 
-bool weft_latent_cache_is_complete(const char *folder, const weft_latent_ids *k)
+weft_status weft_latent_cache_lock_open(const weft_run *run, const weft_exec_config *exec,
+                                        const char *folder, weft_latent_cache_lock *lock)
 {
-    char path[560];
+    weft_owner_keeper *keeper = weft_run_places_keeper(run->places);
+    if (!weft_location_is_remote(folder))
+        return lock_folder(exec, folder, &lock->file);
+    weft_status_code status = WEFT_OK;
+    if (weft_comm_rank(exec->comm) == 0) {
+        weft_comm_set_busy(exec->comm, "waiting for other runs that encode latents");
+        status = keeper ? weft_bucket_owner_open_kept(folder, true, keeper, &lock->owner)
+                        : weft_location_check_local(folder, "data.latents");
+        weft_comm_set_busy(exec->comm, NULL);
+    }
+    WEFT_TRY(status);
+    return weft_comm_barrier(exec->comm);
+}
+
+void weft_latent_cache_lock_close(weft_latent_cache_lock *lock)
+{
+    weft_bucket_owner_close(lock->owner);
+    if (lock->file >= 0)
+        close(lock->file);
+}
+
+weft_status weft_latent_cache_is_complete(const char *folder, const weft_latent_ids *k,
+                                          bool *complete)
+{
     json_t *json = NULL;
-    snprintf(path, sizeof path, "%s/complete", folder);
-    const bool complete = weft_path_exists(path) && weft_json_load(path, &json) == WEFT_OK &&
-                          json_integer_value(json_object_get(json, "samples")) == k->count;
+    WEFT_TRY(weft_latent_cache_has(folder, COMPLETE, complete));
+    if (!*complete)
+        return WEFT_OK;
+    const weft_status_code status = weft_latent_cache_json(folder, COMPLETE, &json);
+    if (status == WEFT_E_FORMAT)
+        weft_error_clear();
+    *complete =
+        status == WEFT_OK && json_integer_value(json_object_get(json, "samples")) == k->count;
     json_decref(json);
-    return complete;
+    return status == WEFT_E_FORMAT ? WEFT_OK : status;
 }
 
 weft_status weft_latent_cache_repair(weft_storage *storage, bool verify)
@@ -326,14 +419,13 @@ weft_status weft_latent_cache_repair(weft_storage *storage, bool verify)
 weft_status weft_latent_cache_inspect(const char *folder, bool verify, bool *finished,
                                       int64_t *samples)
 {
-    char path[560];
     weft_storage *storage = NULL;
     weft_latent_ids ids = {0};
-    bool whole = true;
+    bool whole = true, marked;
     *finished = false;
     *samples = 0;
-    snprintf(path, sizeof path, "%s/complete", folder);
-    if (!weft_path_exists(path))
+    WEFT_TRY(weft_latent_cache_has(folder, COMPLETE, &marked));
+    if (!marked)
         return WEFT_OK;
     WEFT_TRY(weft_storage_open(folder, &storage));
     weft_status_code status = WEFT_OK;
@@ -341,7 +433,8 @@ weft_status weft_latent_cache_inspect(const char *folder, bool verify, bool *fin
     if (whole)
         WEFT_GO(weft_latent_cache_read(folder, storage, &ids));
     *samples = ids.count;
-    *finished = whole && weft_latent_cache_is_complete(folder, &ids);
+    if (whole)
+        WEFT_GO(weft_latent_cache_is_complete(folder, &ids, finished));
 out:
     weft_storage_close(storage);
     weft_free(ids.id);
@@ -351,6 +444,8 @@ out:
 weft_status weft_latent_cache_check_writable(const char *folder, int64_t samples)
 {
     char path[512];
+    if (weft_location_is_remote(folder))
+        return WEFT_OK;
     snprintf(path, sizeof path, "%s", folder);
     while (!weft_path_exists(path) && strrchr(path, '/') > path)
         *strrchr(path, '/') = 0;
@@ -374,11 +469,9 @@ weft_status weft_latent_cache_check_writable(const char *folder, int64_t samples
 static weft_status is_complete(const weft_run *run, const weft_run_models *models,
                                const weft_train_stage *train_stage, bool *complete)
 {
-    char folder[512], path[560];
+    char folder[512];
     WEFT_TRY(weft_latent_cache_folder(run, models, train_stage, folder));
-    snprintf(path, sizeof path, "%s/complete", folder);
-    *complete = weft_path_exists(path);
-    return WEFT_OK;
+    return weft_latent_cache_has(folder, COMPLETE, complete);
 }
 
 weft_status weft_latents_encoded(const weft_run *run, const weft_run_models *models, bool *encoded)
@@ -392,7 +485,7 @@ weft_status weft_latents_encoded(const weft_run *run, const weft_run_models *mod
     for (int64_t i = 0; i < run->train_stages.count; i++)
         encoded[i] = false;
     if (!weft_run_trains_denoiser(models) || run->data.samples_from == WEFT_FROM_PIXELS ||
-        length >= (int)sizeof root || !weft_path_is_dir(root))
+        length >= (int)sizeof root || !(weft_location_is_remote(root) || weft_path_is_dir(root)))
         return WEFT_OK;
     for (int64_t i = 0; i < run->train_stages.count; i++) {
         const weft_train_stage *train_stage = (const weft_train_stage *)run->train_stages.item + i;

@@ -37,16 +37,19 @@ weft_status weft_stage_loader_report(const weft_train_context *c, weft_stage_sta
     if (snprintf(path, sizeof path, "%s/data-stage-%" PRId64 ".json", c->run->out, s->index) >=
         (int)sizeof path)
         return weft_error(WEFT_MSG_FILE_NAME, WEFT_AT(.file = c->run->out), "the path is too long");
-    json_t *read = NULL;
+    json_t *read = NULL, *report = NULL;
     weft_status_code status = WEFT_OK;
     WEFT_GO(weft_data_report_reads(c->exec.comm, s->loader, &read));
     report_sound(c, s, read);
     if (c->is_rank0) {
         weft_comm_set_busy(c->exec.comm, "writing the data report");
-        status = weft_data_report_write(s->loader, title, path, read);
+        status = weft_data_report_make(s->loader, title, read, &report);
+        if (status == WEFT_OK)
+            status = weft_json_save(path, report);
         weft_comm_set_busy(c->exec.comm, NULL);
     }
 out:
+    json_decref(report);
     json_decref(read);
     return status;
 }

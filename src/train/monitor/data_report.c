@@ -47,8 +47,8 @@ weft_status weft_data_report_reads(weft_comm *comm, const weft_loader *l, json_t
     return status;
 }
 
-weft_status weft_data_report_write(const weft_loader *l, const char *title, const char *path,
-                                   json_t *more)
+weft_status weft_data_report_make(const weft_loader *l, const char *title, json_t *more,
+                                  json_t **out)
 {
     weft_buf text = {0};
     json_t *lines = json_array(), *report = weft_loader_report_json(l);
@@ -56,13 +56,13 @@ weft_status weft_data_report_write(const weft_loader *l, const char *title, cons
     weft_status_code status = WEFT_OK;
     WEFT_GO(weft_buf_check(&text));
     if (!lines || !report)
-        WEFT_GO(weft_no_memory("%s", path));
+        WEFT_GO(weft_no_memory("the data report"));
     for (char *at = text.data, *end; (end = strchr(at, '\n')); at = end + 1)
         json_array_append_new(lines, json_stringn(at, (size_t)(end - at)));
     print_lines(lines, title);
     json_object_set(report, "summary", lines);
     json_object_update(report, more);
-    WEFT_GO(weft_json_save(path, report));
+    *out = json_incref(report);
 out:
     json_decref(report);
     json_decref(lines);
@@ -70,13 +70,9 @@ out:
     return status;
 }
 
-weft_status weft_data_report_print(const char *path, const char *title)
+void weft_data_report_print(const json_t *report, const char *title)
 {
-    json_t *report;
-    WEFT_TRY(weft_json_load(path, &report));
     print_lines(json_object_get(report, "summary"), title);
-    json_decref(report);
-    return WEFT_OK;
 }
 
 /* ---- metrics ------------------------------------------------------------------------------- */

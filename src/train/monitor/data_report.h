@@ -11,15 +11,15 @@
 /* Collective. Shares the outcomes of samples that a rank failed to decode. All ranks must have
  * opened the same data set. */
 weft_status weft_data_report_merge(weft_comm *comm, weft_loader *loader);
-/* Prints the lines of weft_loader_format_report after `title`. Writes weft_loader_report_json to
- * `path`, with the lines as "summary" and the keys of `more` (NULL: none). */
-weft_status weft_data_report_write(const weft_loader *loader, const char *title, const char *path,
-                                   json_t *more);
+/* Prints the lines of weft_loader_format_report after `title`. *report (new reference):
+ * weft_loader_report_json, with the lines as "summary" and the keys of `more` (NULL: none). */
+weft_status weft_data_report_make(const weft_loader *loader, const char *title, json_t *more,
+                                  json_t **report);
 /* Collective. *read (new reference): {"read_bytes": [bytes]}, the bytes of samples that each rank
  * read for the batches of its loader. */
 weft_status weft_data_report_reads(weft_comm *comm, const weft_loader *loader, json_t **read);
-/* Prints the summary of a data report file. */
-weft_status weft_data_report_print(const char *path, const char *title);
+/* Prints the summary of a data report. */
+void weft_data_report_print(const json_t *report, const char *title);
 
 /* The metrics samples/NAME: samples of a step by source, over all ranks. */
 typedef struct weft_source_metrics {
