@@ -16,6 +16,7 @@ import argparse
 import glob
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -97,14 +98,24 @@ def executed(trace, workers):
     """Seconds of both passes, from the begin of the first task to the end of the last one, and tasks."""
     with tempfile.TemporaryDirectory() as folder:
         command = driver(folder, trace, workers, workers // 2)
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment())
+        spent = resource.getrusage(resource.RUSAGE_CHILDREN)
         spans = {"analyse": [], "score": [], "write": [], "caption": []}
+        gaps = []
         for name in os.listdir(folder):
             if name.startswith("trace.json."):
                 with open(os.path.join(folder, name), encoding="utf-8") as file:
+                    last = None
                     for line in file:
                         kind, began, ended = line.split()
                         spans[kind].append((float(began), float(ended)))
+                        gaps += [float(began) - last] if last else []
+                        last = float(ended)
+    gaps.sort()
+    seconds = spent.ru_utime + spent.ru_stime - used.ru_utime - used.ru_stime
+    print(f"between two tasks of a worker: {1000 * gaps[len(gaps) // 2]:.1f} ms (median); processor time of the driver "
+          f"with Ray's servers: {1000 * seconds / len(gaps):.1f} ms per task", file=sys.stderr)
     result = []
     for names in (("analyse", "score"), ("write", "caption")):
         both = spans[names[0]] + spans[names[1]]
@@ -175,7 +186,11 @@ def driver_memory(videos, workers):
                 peak = max(peak, last)
                 tenth = tenth or (last if 10 * seen >= videos else 0.0)
                 rate = seen / max(1e-9, time.monotonic() - began)
-        if child.wait():
+            if seen == videos:
+                child.terminate()
+                break
+        child.stdout.close()
+        if child.wait() and seen < videos:
             sys.exit(f"the driver ended with status {child.returncode}")
     return tenth, last, peak, rate
 
