@@ -284,8 +284,8 @@ static weft_status record_damage(weft_storage *storage, const char *name, void *
     return WEFT_OK;
 }
 
-/* Calls `damaged` for damaged shards. With `verify`, a folder of up to check_limit bytes is read and
- * compared with its checksums. In a larger folder and in a bucket, which is not read twice, the
+/* Calls `damaged` for damaged shards. With `verify`, a folder of up to check_limit bytes is read
+ * and compared with its checksums. In a larger folder and in a bucket, which is not read twice, the
  * loader verifies each sample member. */
 static weft_status each_damaged(weft_storage *storage, bool verify,
                                 weft_status (*damaged)(weft_storage *storage, const char *name,

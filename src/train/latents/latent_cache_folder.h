@@ -42,7 +42,8 @@ weft_status weft_latent_cache_is_complete(const char *folder, const weft_latent_
  * *samples: samples in its shards; 0 without the file `complete`. */
 weft_status weft_latent_cache_inspect(const char *folder, bool verify, bool *finished,
                                       int64_t *samples);
-/* WEFT_E_IO: the folder cannot be written. Buckets are not asked. `samples`: number already encoded, for the message. */
+/* WEFT_E_IO: the folder cannot be written. Buckets are not asked. `samples`: number already
+ * encoded, for the message. */
 weft_status weft_latent_cache_check_writable(const char *folder, int64_t samples);
 /* Rank 0: removes shards that were truncated or changed, with a warning for each. */
 weft_status weft_latent_cache_repair(weft_storage *storage, bool verify);
