@@ -3,8 +3,8 @@
 # loader's samples/s from the server, next to a folder, webdataset and MosaicML streaming. Every round
 # runs all programs in turn; the figures are medians. $STORAGE_TOOLS: folder with juicefs, rclone, aws
 # (each is optional, but for one server). $STORAGE_PYTHON: Python with webdataset and streaming. MIB:
-# size of the object. ROUNDS: rounds. SERVERS: some of both servers. B: one part (objects, samples or
-# clips); default: all. The figures need a machine without other load.
+# size of the object. ROUNDS: rounds. SERVERS: some of both servers. B: one part (objects, samples,
+# disk or clips); default: all. The figures need a machine without other load.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 program=${PROGRAM-$here/../build/bench/storage}
@@ -125,6 +125,38 @@ latents() {
     row folder 20 "$many" "$many" "" ""
     row "bucket, filled cache" 20 "$(median "${long[@]}")" "$many" "" ""
 }
+# evict FOLDER...: its files leave the memory of this machine, so that the next read is from the disk.
+evict() {
+    python3 -IS - "$@" <<'PY'
+import os, sys
+for root in sys.argv[1:]:
+    for folder, _, names in os.walk(root):
+        for name in names:
+            file = os.open(os.path.join(folder, name), os.O_RDONLY)
+            os.fsync(file)
+            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(file)
+PY
+}
+# Latents that are not in memory, neither of the reader nor of the server.
+from_disk() {
+    local folder=() cold=() one
+    [ -d set ] || "$program" make set 4 $((mib / 4))
+    "$program" make s3://bucket/disk 4 $((mib / 4))
+    for _ in $(seq "$rounds"); do
+        rm -rf cache
+        evict set data jfs
+        folder+=("$("$program" samples set 1)")
+        evict set data jfs
+        cold+=("$("$program" samples s3://bucket/disk 1)")
+    done
+    one=$(median "${folder[@]}")
+    echo
+    echo "| latents on the disk | weft samples/s | share of the folder % |"
+    echo "|---|---|---|"
+    echo "| folder | $one | 100 |"
+    echo "| bucket, empty cache | $(median "${cold[@]}") | $(python3 -IS -c "print('%.0f' % (100 * $(median "${cold[@]}") / $one))") |"
+}
 # The same for clips, which take longer to decode than to read.
 clips() {
     local one folder=() cold=() warm=()
@@ -151,4 +183,5 @@ clips() {
     share "bucket, filled cache" "$(median "${warm[@]}")"
 }
 [ -n "$part" ] && [ "$part" != samples ] || latents
+[ -n "$part" ] && [ "$part" != disk ] || from_disk
 [ -n "$part" ] && [ "$part" != clips ] || clips
