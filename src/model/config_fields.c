@@ -332,6 +332,10 @@ static weft_status read_part(const weft_field *f, const char *where, const json_
                              const weft_config_locations *locations, void *config)
 {
     const weft_family *part = f->part;
+    if (f->fallback && (!value || json_is_null(value))) {
+        memset(config, 0, part->config_bytes);
+        return WEFT_OK;
+    }
     json_t *none = json_object();
     const json_t *from = value && !json_is_null(value) ? value : none;
     const char *type = json_string_value(json_object_get(from, "model_type"));
@@ -554,10 +558,16 @@ static json_t *write_item(const weft_field *f, const void *from)
     }
 }
 
-/* Writes the config of a nested model as transformers does, with its "model_type". */
-static json_t *write_part(const weft_family *part, const void *config)
+/* Writes the config of a nested model: of transformers with its "model_type", of diffusers with its
+ * "_class_name". */
+static json_t *write_part(const weft_field *f, const void *config)
 {
+    const weft_family *part = f->part;
+    if (f->fallback && *(const int64_t *)config == 0)
+        return json_null();
     json_t *json = weft_fields_write(part, config);
+    if (!part->model_type)
+        return json;
     json_object_del(json, "_class_name");
     json_object_set_new(json, "model_type", json_string(part->model_type));
     return json;
@@ -567,7 +577,7 @@ static json_t *write_field(const weft_field *f, const void *config)
 {
     const char *from = (const char *)config + f->offset;
     if (f->type == WEFT_FIELD_PART)
-        return write_part(f->part, from);
+        return write_part(f, from);
     if (f->type == WEFT_FIELD_FIXED || f->type == WEFT_FIELD_IGNORED)
         return json_loads(f->fallback, JSON_DECODE_ANY, NULL);
     if (f->type == WEFT_FIELD_EACH)

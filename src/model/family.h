@@ -214,7 +214,9 @@ typedef enum weft_field_type {
     WEFT_FIELD_FIXED,   /* no member: only `fallback` is supported, and is written */
     WEFT_FIELD_IGNORED, /* no member: any value is accepted, `fallback` is written */
     WEFT_FIELD_DERIVED, /* no member: must equal the value that `length` computes */
-    WEFT_FIELD_PART,    /* config of a nested model, by the table of the family `part` */
+    /* Config of a nested model, by the table of the family `part`. With a fallback of "null" the
+     * model may be absent; then the first member of its struct, an int64_t, is 0. */
+    WEFT_FIELD_PART,
 } weft_field_type;
 
 /* Source of a field's default if the config lacks the field and other models of the run determine
@@ -508,6 +510,15 @@ typedef struct weft_joint_model {
     const char *shared;     /* field of the config.json that this family's config has as well */
 } weft_joint_model;
 
+/* A second model of a published pipeline, which is a part of this one here: a WEFT_FIELD_PART. */
+typedef struct weft_companion {
+    /* Its folder next to the family's or inside it, the field with its config, and the first part
+     * of its parameters' names */
+    const char *folder;
+    const char *mark; /* field of the family's config that says that the pipeline has one */
+    const weft_family *family;
+} weft_companion;
+
 struct weft_family {
     const char *class_name; /* "_class_name" in config.json */
     const char *also;       /* alternative class name; NULL: none */
@@ -522,6 +533,7 @@ struct weft_family {
     const char *marks[2];    /* fields that identify the family if "_class_name" is absent */
     const char *model_type;  /* "model_type" in configs of transformers, which lack "_class_name" */
     weft_joint_model joint;
+    const weft_companion *companion; /* NULL: none */
 
     size_t config_bytes; /* at most WEFT_MODEL_CONFIG_BYTES */
     const weft_field *field;

@@ -475,12 +475,46 @@ weft_status weft_key_mapping_adopt(const weft_family *family, const weft_graph *
     return WEFT_OK; /* missing tensors are reported by name later */
 }
 
+static bool begins_with(const char *name, const char *first, const char *second)
+{
+    const size_t length = strlen(first);
+    return !strncmp(name, first, length) && !strncmp(name + length, second, strlen(second));
+}
+
+/* Adds the tensors of the companion's folder, if the graph has parameters of it and the file has
+ * none. */
+static weft_status join_companion(const weft_family *family, const weft_graph *g,
+                                  const char *prefix, const char *path, weft_tensors *file)
+{
+    char first[100];
+    weft_tensors *other;
+    bool needs = false;
+    if (!family->companion)
+        return WEFT_OK;
+    snprintf(first, sizeof first, "%.90s.", family->companion->folder);
+    for (int32_t n = 0; n < weft_graph_node_count(g) && !needs; n++) {
+        const weft_node *node = weft_graph_node(g, n);
+        needs = node->op == WEFT_OP_PARAM &&
+                begins_with(weft_value_get(g, node->out[0])->name, prefix, first);
+    }
+    for (int64_t i = 0; i < weft_tensors_count(file) && needs; i++)
+        needs = !begins_with(weft_tensors_at(file, i)->name, "", first);
+    char *folder = needs ? weft_model_companion_folder(family, path) : NULL;
+    if (!folder)
+        return WEFT_OK; /* missing tensors are reported by name later */
+    const weft_status_code status = weft_tensors_open(folder, &other);
+    weft_free(folder);
+    WEFT_TRY(status);
+    return weft_tensors_join(file, first, other);
+}
+
 weft_status weft_key_mapping_open(const weft_family *family, const weft_graph *g,
                                   const char *prefix, const char *path, weft_tensors **file)
 {
     weft_tensors *opened;
     WEFT_TRY(weft_tensors_open(path, &opened));
     weft_status_code status = WEFT_OK;
+    WEFT_GO(join_companion(family, g, prefix, path, opened));
     WEFT_GO(weft_key_mapping_adopt(family, g, prefix, opened));
     *file = opened;
     return WEFT_OK;

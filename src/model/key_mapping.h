@@ -36,7 +36,8 @@ weft_status weft_key_mapping_adopt(const weft_family *family, const weft_graph *
  * file has them (LTX-Video). Files without statistics and folders without weights leave the config
  * unchanged. */
 weft_status weft_key_mapping_statistics(const char *path, weft_model *model);
-/* Opens `path` and calls weft_key_mapping_adopt. */
+/* Opens `path` and calls weft_key_mapping_adopt. Adds the tensors of the folder of a companion
+ * (weft_companion), if `g` has parameters of it. */
 weft_status weft_key_mapping_open(const weft_family *family, const weft_graph *g,
                                   const char *prefix, const char *path, weft_tensors **file);
 

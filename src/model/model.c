@@ -443,6 +443,51 @@ out:
     return status;
 }
 
+/* Returns the folder of a companion of the model in `folder`: inside, or next to it (heap). NULL:
+ * none, or out of memory. */
+char *weft_model_companion_folder(const weft_family *family, const char *folder)
+{
+    const weft_companion *c = family->companion;
+    if (!c || !weft_path_is_dir(folder))
+        return NULL;
+    char *inside = weft_path_join(folder, c->folder);
+    if (inside && weft_path_is_dir(inside))
+        return inside;
+    weft_free(inside);
+    char *above = weft_path_join(folder, "..");
+    char *beside = above ? weft_path_join(above, c->folder) : NULL;
+    weft_free(above);
+    if (beside && weft_path_is_dir(beside))
+        return beside;
+    weft_free(beside);
+    return NULL;
+}
+
+/* Adds the config of a companion to the config of the model in `folder`. */
+static weft_status add_companion(const char *folder, json_t *json)
+{
+    const char *name = json_string_value(json_object_get(json, "_class_name"));
+    const weft_family *family = name ? weft_family_find(name) : NULL;
+    const weft_companion *c = family ? family->companion : NULL;
+    json_t *config = NULL;
+    if (!c || json_is_object(json_object_get(json, c->folder)) ||
+        !json_is_integer(json_object_get(json, c->mark)))
+        return WEFT_OK;
+    char *companion = weft_model_companion_folder(family, folder);
+    if (!companion)
+        return WEFT_OK;
+    char *path = weft_path_join(companion, "config.json");
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(path, "path %s", folder));
+    WEFT_GO(weft_json_load(path, &config));
+    WEFT_GO(WEFT_ALLOCATED(json_object_set(json, c->folder, config) == 0, "%s", path));
+out:
+    json_decref(config);
+    weft_free(path);
+    weft_free(companion);
+    return status;
+}
+
 /* `role` WEFT_ROLE_COUNT: any. */
 static weft_status open_role(const char *path, weft_role role, weft_model *model)
 {
@@ -457,6 +502,7 @@ static weft_status open_role(const char *path, weft_role role, weft_model *model
     if (status == WEFT_E_NOT_FOUND)
         status = explain_missing(status, path);
     WEFT_GO(status);
+    WEFT_GO(add_companion(path, json));
     family = find_joint(json, role);
     WEFT_GO(family ? read_joint(family, json, file, model) : weft_model_read(json, file, model));
 out:

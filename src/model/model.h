@@ -28,6 +28,9 @@ weft_status weft_model_open(const char *path, weft_model *model);
 /* Like weft_model_open. Returns an error that names the model's role if the role is not `role`. Of
  * several models in one folder (weft_joint_model) it opens the model of this role. */
 weft_status weft_model_open_as(const char *path, weft_role role, weft_model *model);
+/* Returns the folder of the companion (weft_companion) of the model in `folder` (heap). NULL: none,
+ * or out of memory. */
+char *weft_model_companion_folder(const weft_family *family, const char *folder);
 /* Opens the model of this role in the folder of a pipeline. The model's folder has the name of its
  * family's scope. On success *path is that folder (heap, owned by the caller). */
 weft_status weft_model_open_in(const char *pipeline, weft_role role, char **path,

@@ -20,6 +20,9 @@
     COLUMNS("*attn*.add_q_proj", axis),                          \
     COLUMNS("*attn*.add_k_proj", axis),                          \
     COLUMNS("*attn*.add_v_proj", axis),                          \
+    COLUMNS("*attn*.q_img", axis),                               \
+    COLUMNS("*attn*.k_img", axis),                               \
+    COLUMNS("*attn*.v_img", axis),                               \
     COLUMNS("*ff*.net.0.proj", axis),                            \
     COLUMNS("*mlp.net.0.proj", axis),                            \
     ROWS("*attn*.to_out.0", axis, __VA_ARGS__),                       \

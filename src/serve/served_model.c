@@ -47,6 +47,13 @@ static weft_status check_name(const char *name)
                       WEFT_MODEL_NAME);
 }
 
+/* Whether the model takes the latents of a control video without a mask, and needs them. */
+static bool takes_plain_control(const weft_generator_model *g)
+{
+    const weft_model_size one = {1, 1, 1, 1, 1};
+    return weft_model_shape(g->denoiser, &one, WEFT_PORT_CONTROL).dim[4] == g->grid.channels;
+}
+
 /* The inputs that generate/conditioning accepts for this model. A video and its mask work with any
  * model. */
 static void read_inputs(weft_served_model *m, const weft_generator_model *g)
@@ -60,7 +67,7 @@ static void read_inputs(weft_served_model *m, const weft_generator_model *g)
     m->takes_last_image = m->takes_image && how.last;
     m->needs_last_image = m->takes_last_image && how.last_must;
     m->takes_control = g->control || port;
-    m->needs_control = g->control && !port;
+    m->needs_control = g->control ? !port : port && takes_plain_control(g);
 }
 
 static weft_status read_needs(weft_served_model *m, const weft_generator_model *g)

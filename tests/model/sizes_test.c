@@ -53,6 +53,7 @@ Test(sizes, published)
         {"cosmos-predict2-14b", 14265285632},
         {"cosmos-predict2.5-2b", 2059174912},
         {"cosmos-predict2.5-14b", 14368047104},
+        {"cosmos-transfer2.5-2b", 2885120000},
         {"opensoraplan-1.3", 2771981600},
         {"sana-video-2b", 1905841344},
         {"kandinsky5-lite", 2007702848},

@@ -37,6 +37,9 @@ Y
 }
 write port WanVACETransformer3DModel '{num_layers: 2, num_attention_heads: 2, attention_head_dim: 12, ffn_dim: 48, freq_dim: 32, vace_layers: [0, 1], vace_in_channels: 72}'
 write channels WanTransformer3DModel '{num_layers: 2, num_attention_heads: 2, attention_head_dim: 12, ffn_dim: 48, freq_dim: 32, in_channels: 8, out_channels: 4}'
+# the control branch of Cosmos Transfer 2.5
+net='num_attention_heads: 2, attention_head_dim: 12, mlp_ratio: 2.0, text_embed_dim: 16, adaln_lora_dim: 6, extra_pos_embed_type: null, img_context_dim_in: 10, img_context_dim_out: 24, use_crossattn_projection: true, crossattn_proj_in_channels: 16, encoder_hidden_states_channels: 16'
+write branch CosmosTransformer3DModel "{num_layers: 2, in_channels: 5, out_channels: 4, controlnet_block_every_n: 1, $net, controlnet: {n_controlnet_blocks: 2, in_channels: 10, latent_channels: 6, model_channels: 24, $net}}"
 train() { # CONFIG NAME OPTIONS...
     local config=$1 name=$2
     shift 2
@@ -52,6 +55,7 @@ resumes_bitwise() { # CONFIG
 }
 check port resumes_bitwise port
 check channels resumes_bitwise channels
+check branch resumes_bitwise branch
 layout() { # CONFIG RANKS OPTIONS...
     local config=$1 n=$2
     shift 2
@@ -65,6 +69,9 @@ layout() { # CONFIG RANKS OPTIONS...
 check port_dp layout port 2 --set parallel.dp=2
 check port_cp layout port 2 --set parallel.cp=2
 check port_tp_fsdp layout port 4 --set parallel.tp=2 --set parallel.fsdp=2
+check branch_dp layout branch 2 --set parallel.dp=2
+check branch_cp layout branch 2 --set parallel.cp=2
+check branch_tp_fsdp layout branch 4 --set parallel.tp=2 --set parallel.fsdp=2
 check channels_cp layout channels 2 --set parallel.cp=2
 check channels_pp layout channels 2 --set parallel.pp=2 --set stages.0.accumulate=1
 # A model without controls, with zeros for the channels of a control: it begins with the loss that it
@@ -110,6 +117,7 @@ PY
 }
 check generates_port generates port
 check generates_channels generates channels
+check generates_branch generates branch
 without_control() {
     needs channels
     "$WEFT" generate --model runs/channels/model --prompt "a red disc" --out none.mp4 >out.log 2>&1 && fail "a control is not required"

@@ -471,6 +471,14 @@ weft_status weft_weights_save(weft_store *store, weft_comm *comm, const weft_gra
                               const char *prefix, const char *folder, const char *stem,
                               weft_dtype dtype, int64_t max_shard_bytes)
 {
+    return weft_weights_save_without(store, comm, g, prefix, NULL, folder, stem, dtype,
+                                     max_shard_bytes);
+}
+
+weft_status weft_weights_save_without(weft_store *store, weft_comm *comm, const weft_graph *g,
+                                      const char *prefix, const char *without, const char *folder,
+                                      const char *stem, weft_dtype dtype, int64_t max_shard_bytes)
+{
     weft_tensors_writer *w = NULL; /* NULL except on rank 0 */
     weft_status_code status = WEFT_OK;
     if (!comm || weft_comm_rank(comm) == 0)
@@ -479,7 +487,7 @@ weft_status weft_weights_save(weft_store *store, weft_comm *comm, const weft_gra
         for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
             const char *name;
             const weft_tensor *t = param_at(store, g, n, prefix, &name);
-            if (!t)
+            if (!t || (without && !strncmp(name, without, strlen(without))))
                 continue;
             if (pass == 1)
                 WEFT_GO(write_param(w, comm, t, name, dtype));

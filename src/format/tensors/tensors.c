@@ -323,12 +323,48 @@ out:
     return WEFT_OK;
 }
 
+/* Moves the files of `from` to `to`, which then has views of all tensors. */
+static weft_status take_files(weft_tensors *to, weft_tensors *from)
+{
+    for (int64_t i = 0; i < from->file_count; i++) {
+        WEFT_TRY(weft_grow((void **)&to->map, to->file_count, &to->file_capacity, sizeof *to->map));
+        WEFT_TRY(
+            weft_grow((void **)&to->path, to->file_count, &to->path_capacity, sizeof *to->path));
+        to->map[to->file_count] = from->map[i];
+        to->path[to->file_count++] = from->path[i];
+        from->map[i] = (weft_map){0};
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_tensors_join(weft_tensors *ts, const char *prefix, weft_tensors *other)
+{
+    char name[600];
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(take_files(ts, other));
+    for (int64_t i = 0; i < other->count; i++) {
+        weft_stored_tensor t = other->tensor[i];
+        snprintf(name, sizeof name, "%s%s", prefix, t.name);
+        t.name = weft_arena_strdup(ts->arena, name);
+        WEFT_GO(WEFT_ALLOCATED(t.name, "%s", t.file));
+        WEFT_GO(weft_tensors_append(ts, &t));
+    }
+    WEFT_GO(sort(ts, ts->opened));
+    other->joined = ts->joined; /* its arena has the names of files, and factors */
+    ts->joined = other;
+    return WEFT_OK;
+out:
+    weft_tensors_close(other);
+    return status;
+}
+
 void weft_tensors_close(weft_tensors *ts)
 {
     if (!ts)
         return;
     for (int64_t i = 0; i < ts->file_count; i++)
         weft_map_close(&ts->map[i]);
+    weft_tensors_close(ts->joined);
     weft_free(ts->map);
     weft_free(ts->path);
     weft_free(ts->tensor);

@@ -65,6 +65,8 @@ typedef struct weft_tensors weft_tensors;
  * index of shards (.index.json), or a folder with one of the usual file names. Tensors are mapped,
  * not read. */
 weft_status weft_tensors_open(const char *path, weft_tensors **tensors);
+/* Adds the tensors of `other` as PREFIXname. Takes `other`, also if it fails. */
+weft_status weft_tensors_join(weft_tensors *tensors, const char *prefix, weft_tensors *other);
 void weft_tensors_close(weft_tensors *tensors); /* accepts NULL */
 int64_t weft_tensors_count(const weft_tensors *tensors);
 /* Sorted by name. */

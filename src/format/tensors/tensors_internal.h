@@ -14,6 +14,7 @@ struct weft_tensors {
     json_t *metadata;           /* name -> string */
     weft_stored_tensor *tensor; /* sorted by name once all files are read */
     int64_t count, capacity;
+    weft_tensors *joined; /* sets whose tensors are in this one, without their maps; NULL: none */
 };
 
 #endif

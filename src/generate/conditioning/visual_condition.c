@@ -255,6 +255,21 @@ static weft_status check_control_channels(const work *w, const weft_visual_condi
                : WEFT_OK;
 }
 
+/* Checks a model that takes the latents of a control video without a mask. */
+static weft_status check_plain_control(const weft_visual_inputs *f,
+                                       const weft_visual_condition_setup *setup)
+{
+    if (!f->control)
+        return weft_error(WEFT_MSG_VIDEO_INPUT, WEFT_AT(.file = setup->folder, .key = "--control"),
+                          "the model has a control branch. Give its video with --control FILE.");
+    return f->mask
+               ? weft_error(WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = "--mask", .value = f->mask),
+                            "the control branch of %s takes no mask, and that of "
+                            "WanVACETransformer3DModel does. Omit --mask.",
+                            weft_model_class(setup->denoiser))
+               : WEFT_OK;
+}
+
 /* Checks the control, and sets its channels. */
 static weft_status check_control(const work *w, const weft_visual_condition_setup *setup,
                                  weft_visual_condition *g)
@@ -270,13 +285,15 @@ static weft_status check_control(const work *w, const weft_visual_condition_setu
     if (control && !weft_model_takes(setup->denoiser, WEFT_PORT_CONTROL))
         return weft_error(WEFT_MSG_MODEL_INPUT_UNSUPPORTED,
                           WEFT_AT(.key = "--control", .value = control),
-                          "%s takes no control video. WanVACETransformer3DModel and models that "
-                          "were trained with condition: control do. Use --video FILE to start "
-                          "from a video with any model.",
+                          "%s takes no control video. WanVACETransformer3DModel, Cosmos Transfer "
+                          "2.5 and models that were trained with condition: control do. Use "
+                          "--video FILE to start from a video with any model.",
                           class_name);
     if (!weft_model_takes(setup->denoiser, WEFT_PORT_CONTROL))
         return WEFT_OK;
     g->control_channels = weft_model_shape(setup->denoiser, &one, WEFT_PORT_CONTROL).dim[4];
+    if (g->control_channels == w->grid.channels)
+        return check_plain_control(&w->files, setup);
     if (g->control_channels != made)
         return weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT(.file = setup->folder),
                           "the control of the transformer has %" PRId64
@@ -616,7 +633,7 @@ int64_t weft_visual_condition_workspace_bytes(const weft_visual_condition *g)
     const weft_control_video control = control_of(w);
     if (w->video_vae)
         of_video = weft_vae_bytes(w->video_vae) + frame * 4;
-    if (g->control_channels)
+    if (g->control_channels && g->control_channels != g->channels)
         of_video += weft_control_workspace_bytes(&control);
     return bytes > of_video ? bytes : of_video;
 }
@@ -851,7 +868,9 @@ static weft_status encode_videos(work *w, weft_visual_condition *g)
         WEFT_GO(use_video(w, g));
     if (w->control_channels)
         WEFT_GO(encode_file(w, g, w->files.control, g->extra_channels));
-    if (g->control_channels)
+    if (g->control_channels == g->channels) /* of the pixels as they are */
+        WEFT_GO(encode_file(w, g, w->files.control, g->control));
+    else if (g->control_channels)
         WEFT_GO(weft_control_encode(&control, w->video_vae, g->control));
 out:
     weft_vae_free(w->video_vae);

@@ -320,6 +320,8 @@ weft_status weft_generator_model_open(const char *folder, weft_generator_options
     WEFT_TRY(WEFT_ALLOCATED(m->folder, "the model"));
     WEFT_TRY(check_folder(folder));
     WEFT_TRY(weft_model_open_in(folder, WEFT_ROLE_DENOISER, m->denoiser_folder, m->denoiser));
+    if (m->denoiser->family->companion)
+        WEFT_TRY(weft_generator_model_check_folder(m, m->denoiser->family->companion->folder));
     WEFT_TRY(set_block_frames(m, o));
     if (o->guidance < 0)
         WEFT_TRY(own_scale(folder, m->denoiser, &o->guidance));

@@ -113,6 +113,16 @@ static weft_status write_sound(const weft_export *e, const char *folder)
     return copy_files(from, path, of_model);
 }
 
+/* The companion of the trained denoiser, if it has one. */
+static const weft_companion *companion_of(const weft_export *e)
+{
+    const weft_companion *c = e->models->denoiser.family->companion;
+    json_t *config = c ? weft_model_write(&e->models->denoiser) : NULL;
+    const bool has = json_is_object(json_object_get(config, c ? c->folder : ""));
+    json_decref(config);
+    return has ? c : NULL;
+}
+
 static weft_status write_index(const weft_export *e, const char *folder)
 {
     const weft_run last = run_at_end(e);
@@ -120,6 +130,11 @@ static weft_status write_index(const weft_export *e, const char *folder)
     json_t *index = json_object();
     json_object_set_new(index, "_class_name", json_string(m->denoiser.family->pipeline));
     add_to_index(index, m->denoiser.family->scope, &m->denoiser);
+    const weft_companion *companion = companion_of(e);
+    if (companion)
+        json_object_set_new(
+            index, companion->folder,
+            json_pack("[s,s]", companion->family->library, companion->family->class_name));
     add_to_index(index, m->autoencoder.family->scope, &m->autoencoder);
     if (weft_run_uses_identity(m))
         add_to_index(index, m->identity.family->scope, &m->identity);
@@ -269,10 +284,39 @@ out:
     return status;
 }
 
+/* Writes a denoiser and its companion into folders of their own, as pipelines have them. */
+static weft_status write_both(const weft_export *e, const weft_checkpoint_part *part,
+                              const weft_companion *c, const char *pipeline)
+{
+    char prefix[200], without[100], path[700];
+    json_t *own = json_copy(part->config);
+    WEFT_TRY(WEFT_ALLOCATED(own, "the finished model"));
+    json_t *config = json_incref(json_object_get(own, c->folder));
+    weft_status_code status = WEFT_OK;
+    json_object_del(own, c->folder);
+    for (int i = 0; i < 2; i++) {
+        const char *scope = i ? c->folder : part->scope;
+        snprintf(path, sizeof path, "%s/%s", pipeline, scope);
+        snprintf(without, sizeof without, "%.90s.", c->folder);
+        snprintf(prefix, sizeof prefix, "%.90s.%s", part->scope, i ? without : "");
+        if (weft_comm_rank(e->comm) == 0)
+            WEFT_GO(weft_make_dirs(path));
+        WEFT_GO(weft_weights_save_without(e->store, e->comm, e->graph, prefix, i ? NULL : without,
+                                          path, part->stem, dtype_of(e), (int64_t)4 << 30));
+        if (weft_comm_rank(e->comm) == 0)
+            WEFT_GO(save_json(path, "config.json", json_incref(i ? config : own)));
+    }
+out:
+    json_decref(config);
+    json_decref(own);
+    return status;
+}
+
 weft_status weft_export_write(const weft_export *e)
 {
     char folder[600], path[700];
     const bool is_lora = weft_run_trained_from(e->run, e->models)->lora.rank > 0;
+    const weft_companion *both = weft_run_trains_denoiser(e->models) ? companion_of(e) : NULL;
     if (is_lora)
         WEFT_TRY(write_adapter(e));
     snprintf(folder, sizeof folder, is_lora ? "%s" : "%s/model", e->run->out);
@@ -280,6 +324,10 @@ weft_status weft_export_write(const weft_export *e)
     for (int i = is_lora; i < e->parts; i++) {
         if (e->part[i].internal)
             continue;
+        if (both && !strcmp(e->part[i].scope, e->models->denoiser.family->scope)) {
+            WEFT_TRY(write_both(e, &e->part[i], both, folder));
+            continue;
+        }
         snprintf(path, sizeof path, "%s/%s", folder, e->part[i].scope);
         WEFT_TRY(weft_part_save(e->store, e->graph, e->comm, &e->part[i], path, dtype_of(e)));
     }

@@ -2,10 +2,19 @@
 
 #include "graph/builder_helpers.h"
 
+/* Channels of WEFT_PORT_CONTROL. 0: the model has no such input. */
+static int64_t port_channels(const weft_model *model)
+{
+    const weft_model_size one = {1, 1, 1, 1, 1};
+    return weft_model_takes(model, WEFT_PORT_CONTROL)
+               ? weft_model_shape(model, &one, WEFT_PORT_CONTROL).dim[4]
+               : 0;
+}
+
 bool weft_control_needs_grey(const weft_run *run, const weft_run_models *m)
 {
-    return run->condition == WEFT_CONDITION_CONTROL &&
-           weft_model_takes(&m->denoiser, WEFT_PORT_CONTROL);
+    const int64_t channels = port_channels(&m->denoiser);
+    return run->condition == WEFT_CONDITION_CONTROL && channels && channels != m->grid.channels;
 }
 
 /* Latents of the batch without the scale of the noise process. */
@@ -23,6 +32,8 @@ weft_value weft_control_build(weft_graph *g, const weft_run *run, const weft_run
     const weft_value control = latents_input(g, run, "batch.control", latents);
     if (!weft_model_takes(&m->denoiser, WEFT_PORT_CONTROL))
         return control;
+    if (!weft_control_needs_grey(run, m))
+        return ports->at[WEFT_PORT_CONTROL] = control;
     const weft_value grey = latents_input(g, run, "batch.grey", latents);
     latents.dim[4] = m->grid.factor[1] * m->grid.factor[2];
     const weft_value part[] = {grey, control, weft_fill(g, WEFT_F32, latents, 1)};
@@ -31,7 +42,6 @@ weft_value weft_control_build(weft_graph *g, const weft_run *run, const weft_run
 
 weft_status weft_control_check_models(const weft_run_models *m, const char *path)
 {
-    const weft_model_size one = {1, 1, 1, 1, 1};
     const weft_model *model = &m->denoiser;
     const char *name = weft_model_class(model);
     const int64_t z = m->grid.channels, all = 2 * z + m->grid.factor[1] * m->grid.factor[2];
@@ -44,10 +54,10 @@ weft_status weft_control_check_models(const weft_run_models *m, const char *path
                          "with a control video, %s needs %" PRId64
                          " channels: noisy latents and the latents of the control. Write config: "
                          "{in_channels: %" PRId64 ", out_channels: %" PRId64
-                         "}, or use WanVACETransformer3DModel.",
+                         "}, or use WanVACETransformer3DModel or Cosmos Transfer 2.5.",
                          name, 2 * z, 2 * z, z);
-    const int64_t takes = weft_model_shape(model, &one, WEFT_PORT_CONTROL).dim[4];
-    return takes == all
+    const int64_t takes = port_channels(model);
+    return takes == all || takes == z
                ? WEFT_OK
                : weft_error(WEFT_MSG_CONFIG_VALUE,
                             WEFT_AT(.file = path, .key = "transformer", WEFT_NUMBER(all)),
