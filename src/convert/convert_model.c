@@ -36,6 +36,11 @@ typedef struct converting {
     weft_tensors *file;
     const weft_key_mapping *mapping; /* NULL: the model's own names */
     const char *prefix;
+    /* Folder of a companion, whose tensors begin with its name and a dot; NULL: the model has none,
+     * or one file has both. `companion`: it is written, without this beginning; otherwise the rest
+     * is. */
+    const char *split;
+    bool companion;
     made *made;
     int64_t mades, capacity;
     weft_tensors_writer *writer;
@@ -225,10 +230,25 @@ static const char *prefix_of(weft_role role)
     }
 }
 
+/* Whether the model has a companion, which has a folder of its own. */
+static bool has_companion(const weft_model_conversion *c)
+{
+    const weft_companion *companion = c->model->family->companion;
+    json_t *json = companion ? weft_model_write(c->model) : NULL;
+    const bool has = json_is_object(json_object_get(json, companion ? companion->folder : ""));
+    json_decref(json);
+    return has;
+}
+
 static weft_status open_in(converting *v)
 {
     const weft_model_conversion *c = v->c;
     lists l = {0};
+    if (c->to != WEFT_TO_DIFFUSERS && has_companion(c))
+        return weft_error(WEFT_MSG_FORMAT_UNSUPPORTED, WEFT_AT(.file = c->in, .key = "--to"),
+                          "weft does not write the authors' names of a %s with the folder \"%s\"; "
+                          "use --to diffusers",
+                          c->model->family->class_name, c->model->family->companion->folder);
     if (c->to != WEFT_TO_DIFFUSERS) {
         v->mapping = weft_key_mapping_named(c->model->family, v->graph, "", "original");
         if (!v->mapping)
@@ -353,9 +373,22 @@ static weft_status put_part(converting *v, const char *name, const made *m, int 
     return WEFT_OK;
 }
 
+static bool is_of_companion(const converting *v, const char *name)
+{
+    const size_t length = v->split ? strlen(v->split) : 0;
+    return length && !strncmp(name, v->split, length) && name[length] == '.';
+}
+
+/* Whether the tensor is in the files that are written. */
+static bool is_written(const converting *v, const made *m)
+{
+    return is_of_companion(v, m->is.name) == v->companion;
+}
+
 static void name_of(const converting *v, const made *m, char name[400])
 {
-    snprintf(name, 400, "%s%s", v->prefix, m->is.name);
+    const char *own = v->companion ? m->is.name + strlen(v->split) + 1 : m->is.name;
+    snprintf(name, 400, "%s%s", v->prefix, own);
 }
 
 /* Writes part `p` in the layout of `m`: all of it, its halves exchanged, or one half (0 or 1). */
@@ -421,28 +454,57 @@ static weft_status declare(const converting *v, const made *m)
     return weft_tensors_writer_declare(v->writer, name, m->dtype, rank, dim);
 }
 
+/* Writes config.json: of the companion, or of the rest. */
+static weft_status write_config(const converting *v, const char *folder)
+{
+    char path[1300];
+    json_t *json = weft_model_write(v->c->model), *inside = NULL;
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    WEFT_TRY(WEFT_ALLOCATED(json, "%s", path));
+    if (v->split) {
+        inside = json_incref(json_object_get(json, v->split));
+        json_object_del(json, v->split);
+    }
+    const weft_status_code status = weft_json_save(path, v->companion ? inside : json);
+    json_decref(inside);
+    json_decref(json);
+    return status;
+}
+
+static weft_status write_files(converting *v, const char *folder)
+{
+    const weft_model_conversion *c = v->c;
+    WEFT_TRY(weft_make_dirs(folder));
+    WEFT_TRY(weft_tensors_writer_create(folder, c->stem, c->shard_bytes, &v->writer));
+    for (int64_t i = 0; i < v->mades; i++)
+        if (is_written(v, &v->made[i]))
+            WEFT_TRY(declare(v, &v->made[i]));
+    for (int64_t i = 0; i < v->mades; i++)
+        if (is_written(v, &v->made[i]))
+            WEFT_TRY(put_made(v, &v->made[i]));
+    WEFT_TRY(weft_tensors_writer_finish(v->writer));
+    weft_tensors_writer_free(v->writer);
+    v->writer = NULL;
+    return c->to == WEFT_TO_DIFFUSERS ? write_config(v, folder) : WEFT_OK;
+}
+
 static weft_status write_all(converting *v)
 {
     const weft_model_conversion *c = v->c;
-    char path[1200];
+    char folder[1200];
     v->wide = weft_calloc(CHUNK, sizeof *v->wide);
     v->converted = weft_calloc(CHUNK, sizeof *v->wide);
     WEFT_TRY(WEFT_ALLOCATED(v->wide && v->converted, "%s", c->in));
-    WEFT_TRY(weft_tensors_writer_create(c->folder, c->stem, c->shard_bytes, &v->writer));
-    for (int64_t i = 0; i < v->mades; i++)
-        WEFT_TRY(declare(v, &v->made[i]));
+    v->split = has_companion(c) ? c->model->family->companion->folder : NULL;
     weft_progress_begin(&v->progress, "convert", v->all >> 10, 0);
-    for (int64_t i = 0; i < v->mades; i++)
-        WEFT_TRY(put_made(v, &v->made[i]));
+    WEFT_TRY(write_files(v, c->folder));
+    if (v->split) {
+        v->companion = true;
+        snprintf(folder, sizeof folder, "%s/%s", c->folder, v->split);
+        WEFT_TRY(write_files(v, folder));
+    }
     weft_progress_end(&v->progress, v->done >> 10, NULL);
-    WEFT_TRY(weft_tensors_writer_finish(v->writer));
-    if (c->to != WEFT_TO_DIFFUSERS)
-        return WEFT_OK;
-    json_t *json = weft_model_write(c->model);
-    snprintf(path, sizeof path, "%s/config.json", c->folder);
-    const weft_status_code status = json ? weft_json_save(path, json) : weft_no_memory("%s", path);
-    json_decref(json);
-    return status;
+    return WEFT_OK;
 }
 
 weft_status weft_convert_model(const weft_model_conversion *c, const weft_graph *graph)

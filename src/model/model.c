@@ -463,9 +463,10 @@ char *weft_model_companion_folder(const weft_family *family, const char *folder)
     return NULL;
 }
 
-/* Adds the config of a companion to the config of the model in `folder`. */
-static weft_status add_companion(const char *folder, json_t *json)
+/* Adds the config of a companion to the config in `file`. */
+static weft_status add_companion(const char *file, json_t *json)
 {
+    char folder[1200];
     const char *name = json_string_value(json_object_get(json, "_class_name"));
     const weft_family *family = name ? weft_family_find(name) : NULL;
     const weft_companion *c = family ? family->companion : NULL;
@@ -473,6 +474,9 @@ static weft_status add_companion(const char *folder, json_t *json)
     if (!c || json_is_object(json_object_get(json, c->folder)) ||
         !json_is_integer(json_object_get(json, c->mark)))
         return WEFT_OK;
+    const char *base = weft_path_base(file);
+    snprintf(folder, sizeof folder, "%.*s", base > file ? (int)(base - file) : 1,
+             base > file ? file : ".");
     char *companion = weft_model_companion_folder(family, folder);
     if (!companion)
         return WEFT_OK;
@@ -502,7 +506,7 @@ static weft_status open_role(const char *path, weft_role role, weft_model *model
     if (status == WEFT_E_NOT_FOUND)
         status = explain_missing(status, path);
     WEFT_GO(status);
-    WEFT_GO(add_companion(path, json));
+    WEFT_GO(add_companion(file, json));
     family = find_joint(json, role);
     WEFT_GO(family ? read_joint(family, json, file, model) : weft_model_read(json, file, model));
 out:

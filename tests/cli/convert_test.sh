@@ -223,6 +223,26 @@ PY
 refuse value-not-finite file=more.safetensors key=blocks.0.self_attn.q.weight text~=65520 -- more.safetensors new.safetensors --to original --dtype f16 --config "$wan/diffusers"
 convert most.safetensors most --dtype f16 --config "$wan/diffusers"
 
+# The control branch of Cosmos Transfer 2.5 has a folder of its own, next to the transformer's or inside.
+transfer=$SRC/tests/golden/pipelines/cosmos25_transfer
+convert "$transfer/transformer" branch
+convert branch branch2
+python3 -S - "$transfer" <<'PY' || fail "the tensors of the control branch"
+import json, struct, sys
+def read(folder):
+    data = open(folder + "/diffusion_pytorch_model.safetensors", "rb").read()
+    n = struct.unpack("<Q", data[:8])[0]
+    h = json.loads(data[8:8 + n])
+    h.pop("__metadata__", None)
+    return {k: (v["shape"], data[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]]) for k, v in h.items()}
+published = sys.argv[1]
+for made in "branch", "branch2":
+    assert read(made) == read(published + "/transformer") and read(made + "/controlnet") == read(published + "/controlnet"), made
+    config = json.load(open(made + "/controlnet/config.json"))
+    assert config["_class_name"] == "CosmosControlNetModel" and "controlnet" not in json.load(open(made + "/config.json"))
+PY
+refuse format-unsupported key=--to -- "$transfer/transformer" new.safetensors --to original
+
 # A model of 256 MiB is converted in a few MiB of memory.
 python3 -S - "$wan/diffusers" <<'PY'
 import json, os, struct, sys

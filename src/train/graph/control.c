@@ -13,8 +13,10 @@ static int64_t port_channels(const weft_model *model)
 
 bool weft_control_needs_grey(const weft_run *run, const weft_run_models *m)
 {
+    if (run->condition != WEFT_CONDITION_CONTROL) /* an autoencoder's run has no denoiser */
+        return false;
     const int64_t channels = port_channels(&m->denoiser);
-    return run->condition == WEFT_CONDITION_CONTROL && channels && channels != m->grid.channels;
+    return channels && channels != m->grid.channels;
 }
 
 /* Latents of the batch without the scale of the noise process. */
