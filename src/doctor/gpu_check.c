@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "doctor/gpu_shapes.h"
 #include "graph/builder_helpers.h"
 #include "kernel/cuda/cuda_backend.h"
 #include "kernel/cuda/cuda_choice.h"
@@ -167,22 +168,28 @@ static weft_status_code end_trial(void *user, int round, weft_op op)
     return weft_cuda_trial_end(t->impl);
 }
 
-weft_status weft_gpu_check_model(int model, weft_products products, weft_op_check *op)
+weft_status weft_gpu_check_graph(const weft_graph *g, weft_products products, weft_op_check *op)
 {
-    weft_graph *g;
     trying now = {.products = products};
     const weft_check_rounds rounds = {.count = weft_cuda_impl_count(),
                                       .user = &now,
                                       .select = select_impl,
                                       .begin = begin_trial,
                                       .end = end_trial};
-    WEFT_TRY(build(model, products, &g));
     const weft_status_code status =
         weft_kernels_check_rounds(g, &weft_backend_cuda, 1, &rounds, op);
     weft_cuda_choice_force(-1);
-    weft_graph_free(g);
     return status == WEFT_OK || !now.is_tried ? status
                                               : weft_cuda_trial_stop(now.impl, now.op, status);
+}
+
+weft_status weft_gpu_check_model(int model, weft_products products, weft_op_check *op)
+{
+    weft_graph *g;
+    WEFT_TRY(build(model, products, &g));
+    const weft_status_code status = weft_gpu_check_graph(g, products, op);
+    weft_graph_free(g);
+    return status;
 }
 
 /* ---- verdicts -------------------------------------------------------------------------------- */
@@ -258,5 +265,7 @@ weft_status weft_gpu_settle(const weft_backend *backend, weft_products products)
     if (status == WEFT_OK && !found)
         status = check_and_save(products);
     weft_cuda_files_unlock(lock);
+    if (status == WEFT_OK)
+        weft_gpu_shapes_begin();
     return status;
 }

@@ -23,6 +23,10 @@ weft_status weft_gpu_step_build(const char *config, const weft_model_size *size,
 /* Compares every node of a training step of one model, for each implementation that has its op.
  * Adds to op[WEFT_GPU_RESULTS]. */
 weft_status weft_gpu_check_model(int model, weft_products products, weft_op_check *op);
+/* Does the same for the nodes of a graph. `products`: of the program, for verdicts. Requires the
+ * lock of the files of verdicts. */
+weft_status weft_gpu_check_graph(const weft_graph *graph, weft_products products,
+                                 weft_op_check *op);
 /* Compares every node of training steps of small models, in one precision, and sets the
  * verdicts of their ops. Adds to op[WEFT_GPU_RESULTS]. Fails if the GPU does. Requires the lock of
  * the files of verdicts. */
@@ -30,8 +34,9 @@ weft_status weft_gpu_check(weft_products products, weft_op_check *op);
 /* Measures the choices of implementations for the shapes of the vector model. */
 weft_status weft_gpu_check_choices(weft_products products);
 /* Loads the verdicts of this GPU before a run, or compares the kernels and saves their verdicts.
- * Programs prepared later use the implementations that passed, and stop at an op without one. Does
- * nothing for other backends than `cuda`. */
+ * Programs prepared later use the implementations that passed, and stop at an op without one. Their
+ * nodes are compared at their own shapes (gpu_shapes.h). Does nothing for other backends than
+ * `cuda`. */
 weft_status weft_gpu_settle(const weft_backend *backend, weft_products products);
 
 #endif

@@ -30,16 +30,29 @@ struct weft_cuda_choice {
     weft_cuda_choice *next;
 };
 
-static struct {
+/* Choices of the process. */
+typedef struct choice_list {
     pthread_mutex_t mutex;
     weft_cuda_choice *first;
-    int forced; /* index plus 1; 0: none */
+} choice_list;
+
+static struct {
+    choice_list usual, forced; /* forced ones are made while the files are locked */
+    _Atomic(weft_cuda_compare_fn *) compare;
     bool warned[WEFT_PRODUCTS_COUNT][WEFT_CUDA_IMPLS][WEFT_OP_COUNT];
-} choices = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+} choices = {.usual.mutex = PTHREAD_MUTEX_INITIALIZER, .forced.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+/* Index plus 1; 0: none. Of a thread, because others prepare programs during a comparison. */
+static _Thread_local int forced;
 
 void weft_cuda_choice_force(int impl)
 {
-    choices.forced = impl + 1;
+    forced = impl + 1;
+}
+
+void weft_cuda_choice_compare(weft_cuda_compare_fn *compare)
+{
+    choices.compare = compare;
 }
 
 /* ---- candidates ------------------------------------------------------------------------------ */
@@ -290,7 +303,7 @@ out:
 
 static weft_status force(const weft_kernel_args *args, weft_cuda_choice *c)
 {
-    const int impl = choices.forced - 1;
+    const int impl = forced - 1;
     if (!weft_cuda_impl_accepts(impl, args) ||
         weft_cuda_verdict_get(c->products, impl, args->op) == WEFT_VERDICT_STOPPED)
         return weft_error(WEFT_MSG_KERNEL_MISSING, WEFT_AT(.value = weft_op_get(args->op)->name),
@@ -313,15 +326,16 @@ static void free_choice(weft_cuda_choice *c)
 }
 
 static weft_status create(const weft_kernel_args *args, weft_products products, const char *key,
-                          weft_cuda_choice **out)
+                          const bool *failed, weft_cuda_choice **out)
 {
     weft_cuda_choice *c;
     WEFT_TRY(WEFT_NEW(c, 1, "the choice of a kernel"));
     c->products = products;
+    memcpy(c->failed, failed, sizeof c->failed);
     c->key = weft_strdup(key);
     weft_status_code status = WEFT_OK;
     WEFT_GO(WEFT_ALLOCATED(c->key, "the choice of a kernel"));
-    WEFT_GO(choices.forced ? force(args, c) : settle(args, c));
+    WEFT_GO(forced ? force(args, c) : settle(args, c));
     *out = c;
     return WEFT_OK;
 out:
@@ -329,60 +343,84 @@ out:
     return status;
 }
 
-/* Requires the lock. */
-static weft_status find(const weft_kernel_args *args, weft_products products, const char *key,
-                        weft_cuda_choice **out)
+/* Requires the lock of the list. */
+static weft_status find(choice_list *list, const weft_kernel_args *args, weft_products products,
+                        const char *key, const bool *failed, weft_cuda_choice **out)
 {
-    weft_cuda_choice *c = choices.first;
+    weft_cuda_choice *c = list->first;
     while (c && strcmp(c->key, key))
         c = c->next;
     if (!c) {
-        WEFT_TRY(create(args, products, key, &c));
-        c->next = choices.first;
-        choices.first = c;
+        WEFT_TRY(create(args, products, key, failed, &c));
+        c->next = list->first;
+        list->first = c;
     }
     *out = c;
     return WEFT_OK;
 }
 
 /* True if no library accepts the args: most nodes need no key. */
-static bool has_only_own(const weft_kernel_args *args, weft_products products)
+static bool has_only_own(const weft_kernel_args *args, weft_products products, const bool *failed)
 {
     const int own = weft_cuda_impl_own();
+    if (failed[own])
+        return false;
     for (int i = 0; i < own; i++)
         if (weft_cuda_impl_accepts(i, args))
             return false;
     return weft_cuda_verdict_get(products, own, args->op) != WEFT_VERDICT_FAILED;
 }
 
+/* Nodes whose comparisons differ have choices of their own: the key of a choice lacks attributes
+ * that a comparison includes. */
+static weft_status put_key(const weft_kernel_args *args, weft_products products, const bool *failed,
+                           weft_buf *key)
+{
+    if (forced)
+        weft_buf_printf(key, "only %s: ", weft_cuda_impl_get(forced - 1)->name);
+    weft_buf_printf(key, "%s ", weft_cuda_precision_name(products));
+    weft_cuda_choice_key(args, key);
+    for (int i = 0; i < weft_cuda_impl_count(); i++)
+        if (failed[i])
+            weft_buf_printf(key, " not %s", weft_cuda_impl_get(i)->name);
+    return weft_buf_check(key);
+}
+
 weft_status weft_cuda_choose(const weft_kernel_args *args, weft_cuda_choice **choice)
 {
     const weft_products products = weft_cuda_verdicts_precision(args->products);
+    weft_cuda_compare_fn *compare = forced ? NULL : choices.compare;
+    bool failed[WEFT_CUDA_IMPLS] = {false};
     *choice = NULL;
-    if (!choices.forced && has_only_own(args, products))
+    if (compare)
+        WEFT_TRY(compare(args, products, failed));
+    if (!forced && has_only_own(args, products, failed))
         return WEFT_OK;
     weft_buf key = {0};
     weft_status_code status = WEFT_OK;
-    if (choices.forced)
-        weft_buf_printf(&key, "only %s: ", weft_cuda_impl_get(choices.forced - 1)->name);
-    weft_buf_printf(&key, "%s ", weft_cuda_precision_name(products));
-    weft_cuda_choice_key(args, &key);
-    WEFT_GO(weft_buf_check(&key));
-    pthread_mutex_lock(&choices.mutex);
-    status = find(args, products, key.data, choice);
-    pthread_mutex_unlock(&choices.mutex);
+    WEFT_GO(put_key(args, products, failed, &key));
+    choice_list *list = forced ? &choices.forced : &choices.usual;
+    pthread_mutex_lock(&list->mutex);
+    status = find(list, args, products, key.data, failed, choice);
+    pthread_mutex_unlock(&list->mutex);
 out:
     weft_buf_free(&key);
     return status;
 }
 
-void weft_cuda_choices_forget(void)
+static void forget_list(choice_list *list)
 {
-    while (choices.first) {
-        weft_cuda_choice *c = choices.first;
-        choices.first = c->next;
+    while (list->first) {
+        weft_cuda_choice *c = list->first;
+        list->first = c->next;
         free_choice(c);
     }
+}
+
+void weft_cuda_choices_forget(void)
+{
+    forget_list(&choices.usual);
+    forget_list(&choices.forced);
     memset(choices.warned, 0, sizeof choices.warned);
     weft_cuda_choice_file_forget();
 }
@@ -445,11 +483,11 @@ weft_status_code weft_cuda_choice_launch(weft_cuda_choice *c, const weft_kernel_
         if (!impl->joins && !weft_cuda_stream_begin(args->stream, impl->name))
             return WEFT_OK; /* the error appears when the host waits */
         const weft_status_code failed = impl->launch(args, s->plan.plan);
-        if (failed == WEFT_OK || choices.forced)
+        if (failed == WEFT_OK || forced)
             return failed;
-        pthread_mutex_lock(&choices.mutex);
+        pthread_mutex_lock(&choices.usual.mutex);
         const weft_status_code status = replace(c, s, args);
-        pthread_mutex_unlock(&choices.mutex);
+        pthread_mutex_unlock(&choices.usual.mutex);
         WEFT_TRY(status);
     }
 }
@@ -481,7 +519,7 @@ weft_status weft_cuda_choices_each(void (*each)(void *user, const weft_cuda_stor
     json_t *all, *stored;
     int lock;
     weft_status_code status = WEFT_OK;
-    pthread_mutex_lock(&choices.mutex);
+    pthread_mutex_lock(&choices.usual.mutex);
     WEFT_GO(weft_cuda_files_lock(&lock));
     WEFT_GO(weft_cuda_choice_file_all(&all));
     json_object_foreach(all, key, stored)
@@ -490,6 +528,6 @@ weft_status weft_cuda_choices_each(void (*each)(void *user, const weft_cuda_stor
     }
 out:
     weft_cuda_files_unlock(lock);
-    pthread_mutex_unlock(&choices.mutex);
+    pthread_mutex_unlock(&choices.usual.mutex);
     return status;
 }

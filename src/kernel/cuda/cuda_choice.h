@@ -18,9 +18,17 @@ weft_status weft_cuda_choose(const weft_kernel_args *args, weft_cuda_choice **ch
  * are nodes that were not prepared (`choice` NULL). */
 weft_status_code weft_cuda_choice_launch(weft_cuda_choice *choice, const weft_kernel_args *args);
 
-/* Lets programs that are prepared from now on use only one implementation, whatever its verdict.
+/* Lets programs that this thread prepares from now on use only one implementation, whatever its verdict.
  * They fail with `kernel-missing` where it does not accept an op. -1: none is forced. */
 void weft_cuda_choice_force(int impl);
+
+/* Compares the implementations of a node with the reference, and sets failed[i] of those that
+ * differ. Called for each node of a program while it is prepared, by several threads. */
+typedef weft_status_code weft_cuda_compare_fn(const weft_kernel_args *args, weft_products products,
+                                              bool failed[WEFT_CUDA_IMPLS]);
+/* Programs that are prepared from now on use the implementations that pass. NULL: no node is
+ * compared. */
+void weft_cuda_choice_compare(weft_cuda_compare_fn *compare);
 
 /* A stored choice: "bf16 linear bf16[2,8] bf16[4,8] f32[4]". */
 typedef struct weft_cuda_stored_choice {

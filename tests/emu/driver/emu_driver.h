@@ -14,9 +14,9 @@
  * WEFT_EMU_FAULT plants a fault: memory@N fails the N-th allocation; lost@N, ecc@N, illegal@N and
  * hang@N are effects of the N-th launch; lost:FILE, ecc:FILE and hang:FILE of the first launch that
  * begins when FILE exists; lost@peer, ecc@peer and hang@peer of a copy to another GPU; fragment and
- * lse are wrong results of each product of bf16 and of each attention. WEFT_EMU_LEFT names a file
- * that gets a line at the end of the process: contexts, streams, allocations of GPUs and pinned
- * allocations that the process has left. */
+ * lse are wrong results of each product of bf16 and of each attention, remainder@N of products whose
+ * last tile has N columns. WEFT_EMU_LEFT names a file that gets a line at the end of the process:
+ * contexts, streams, allocations of GPUs and pinned allocations that the process has left. */
 #ifndef WEFT_TESTS_EMU_DRIVER_EMU_DRIVER_H
 #define WEFT_TESTS_EMU_DRIVER_EMU_DRIVER_H
 
