@@ -57,7 +57,7 @@ debian_packages() {
     in_root deb sh -c 'cd /root && gcc -Wall -Werror p.c $(pkg-config --cflags --libs weft) -o p && ./p' >log 2>&1 || fail_with log "a program with libweft-dev"
     [ "$(cat log)" = "$(cat "$SRC/VERSION")" ] || fail_with log "another version"
     in_root deb apt-get purge -y weft libweft-dev libweft0 >log 2>&1 || fail_with log "apt-get purge"
-    [ -z "$(find deb -xdev -path deb/tmp -prune -o -name '*weft*' -print | grep -v /var/)" ] || fail "files remain"
+    [ -z "$(find deb -xdev \( -path deb/tmp -o -path deb/model \) -prune -o -name '*weft*' -print | grep -v /var/)" ] || fail "files remain"
 }
 check debian_packages
 rm -rf deb
