@@ -147,12 +147,12 @@ def compare(workers, videos, scale, rounds):
     best = [balance.best_fixed(trace, workers) for trace in traces]
     trace = trace_of(*traces, scale, balance.LOAD_SECONDS, workers)
     runs = [executed(trace, workers) for _ in range(rounds)]
-    print("| pass | workers | videos | tasks | best fixed assignment | simulated s | executed s | throughput |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("| pass | workers | videos | scale | tasks | best fixed assignment | simulated s | executed s | throughput |")
+    print("|---|---|---|---|---|---|---|---|---|")
     for k, name in enumerate(passes):
         first, (seconds, _) = best[k]
         own = sorted(run[k][0] for run in runs)[rounds // 2]
-        print(f"| {name} | {workers} | {videos} | {runs[0][k][1]} | {first} + {workers - first} | {seconds / scale:.1f} "
+        print(f"| {name} | {workers} | {videos} | {scale:g} | {runs[0][k][1]} | {first} + {workers - first} | {seconds / scale:.1f} "
               f"| {own:.1f} | {seconds / scale / own:.3f} |")
 
 
