@@ -35,6 +35,8 @@
 #   bench-int8-scales M=flux    other places of the scales of int8, in PyTorch
 #   bench-half                  bf16 and int8 next to f32 and PyTorch in bf16, on one thread
 #                               (B=kernels, models, generation, memory, bounds: one part)
+#   bench-earlier EARLIER=BUILD times of an earlier build and of this one with AVX2 and AVX-512
+#                               (B=kernels, models, generation: one part)
 #   bench-memory                a DiT with memory limits
 #   bench-shared-devices        videos that share 8 simulated H100 under several policies
 #                               (JOBS, SEEDS)
@@ -69,6 +71,7 @@ TARGETS_bench-pipeline = bench/plan/pipeline
 TARGETS_bench-storage = bench/storage
 TARGETS_bench-gpu-host = bench/gpu_host weft_emu_driver
 TARGETS_bench-half    = weft bench/kernels bench/models
+TARGETS_bench-earlier = weft bench/kernels bench/models
 NEED_WEFT := cache generate int8 memory mixed packing parallel predicted-generation predicted-training serve serve-waits shared-devices shots simulated
 $(foreach b,$(NEED_WEFT),$(eval TARGETS_bench-$(b) = weft))
 
@@ -139,7 +142,7 @@ bench-serve:
 .PHONY: bench-cache
 bench-cache:
 	$(RECORD) cache bench/cache.sh $(O)/weft --model $(MODEL) --prompts $(PROMPTS) --steps 30 --timing-runs 3 $(if $(LPIPS),--lpips $(LPIPS))
-.PHONY: bench-half bench-int8 bench-int8-scales
+.PHONY: bench-half bench-earlier bench-int8 bench-int8-scales
 bench-int8:
 	$(RECORD) int8 bench/int8.py $(O) $(M)
 bench-int8-scales:
@@ -147,6 +150,9 @@ bench-int8-scales:
 	$(RECORD) int8 "$$WEFT_PEER_PYTHON" bench/int8_scales.py $(M)
 bench-half:
 	$(RECORD) half bench/half.py $(O) $(B)
+bench-earlier:
+	@test -n "$(EARLIER)" || { echo "bench-earlier needs EARLIER, the build folder of an earlier commit"; exit 1; }
+	$(RECORD) half bench/earlier.py $(EARLIER) $(O) $(B)
 bench-memory:
 	$(RECORD) memory bench/memory.sh $(O)/weft
 
