@@ -50,7 +50,7 @@
 #                               (RANKS=16 N=5)
 #   bench-robust-ahead          the same with encoders one iteration ahead (RANKS=16 N=5)
 #   bench-robust-bounds         lower bounds of these iterations, for any dispatch (RANKS=16 N=5)
-#   bench-robust-executed       the same with held-out prices and executed encoders (RANKS=16 N=5)
+#   bench-robust-executed       held-out prices, executed encoders (RANKS=16 N=5)
 #   bench-cascades              iterations of cascades on 16, 32, 64 simulated ranks and their plans
 #                               (RANKS=16 N=5)
 RECORD  := tools/bench_tables.py record
