@@ -112,6 +112,12 @@ static weft_status check_image(const work *w, const weft_visual_condition_setup 
             "this %s begins with noise where --image is the image to edit. Omit --video or "
             "--image.",
             class_name);
+    if (f->last_image && how->form == WEFT_FRAME_CONDITION_EDITED)
+        return weft_error(WEFT_MSG_MODEL_INPUT_UNSUPPORTED,
+                          WEFT_AT(.key = "--last-image", .value = f->last_image),
+                          "this %s edits the image of --image, and its result has no last frame. "
+                          "Omit --last-image.",
+                          class_name);
     if (f->last_image && !how->last)
         return weft_error(WEFT_MSG_MODEL_INPUT_UNSUPPORTED,
                           WEFT_AT(.key = "--last-image", .value = f->last_image),
@@ -264,8 +270,8 @@ static weft_status check_plain_control(const weft_visual_inputs *f,
                           "the model has a control branch. Give its video with --control FILE.");
     return f->mask
                ? weft_error(WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = "--mask", .value = f->mask),
-                            "the control branch of %s takes no mask, and that of "
-                            "WanVACETransformer3DModel does. Omit --mask.",
+                            "the control branch of %s takes no mask. Only "
+                            "WanVACETransformer3DModel takes one. Omit --mask.",
                             weft_model_class(setup->denoiser))
                : WEFT_OK;
 }

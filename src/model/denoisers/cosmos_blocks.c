@@ -1,4 +1,4 @@
-/* The blocks of Cosmos' diffusion transformers and what their networks share. */
+/* The blocks of Cosmos' diffusion transformers. */
 #include "model/denoisers/cosmos_blocks.h"
 
 #include "graph/builder_helpers.h"

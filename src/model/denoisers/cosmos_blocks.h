@@ -31,7 +31,7 @@ extern const char *const weft_cosmos_pos_embed_words[];
 /* Padding mask pixels per latent side. */
 enum { WEFT_COSMOS_PIXELS = 8 };
 
-/* What all blocks of a network take. */
+/* Inputs of all blocks of a network. */
 typedef struct weft_cosmos_condition {
     int64_t size[3];     /* tokens along frames, rows, columns */
     weft_value embedded; /* silu of the normed sinusoid: (B,C) or (B,T,C) */
