@@ -82,7 +82,7 @@ check options options
 layout() { # CONFIG RANKS OPTIONS...
     local config=$1 n=$2
     shift 2
-    needs "$config"
+    [ "$config" = deep ] || needs "$config"
     ranks "$n" "$WEFT" train "$config.yaml" --set "out=runs/ranks" "$@" >ranks.log 2>&1 || { cat ranks.log; fail "$*"; }
     paste <(losses "runs/$config") <(losses runs/ranks) | awk '
         function off(a, b, by) {return (a > b ? a - b : b - a) > by * (a > 0 ? a : -a)}
@@ -94,6 +94,14 @@ check fsdp layout ltx23 2 --set parallel.fsdp=2
 check cp layout ltx23 2 --set parallel.cp=2
 check sp layout ltx23 2 --set parallel.tp=2 --set parallel.sequence_parallel=true
 check tp layout ltx2 2 --set parallel.tp=2
+# a new model, whose two layers are two stages
+config='{in_channels: 4, out_channels: 4, num_attention_heads: 2, attention_head_dim: 12, cross_attention_dim: 24, audio_in_channels: 8, audio_out_channels: 8, audio_num_attention_heads: 2, audio_attention_head_dim: 8, audio_cross_attention_dim: 16, num_layers: 2, caption_channels: 12, rope_type: split, audio_sampling_rate: 400, audio_hop_length: 10}'
+sed "s|^transformer:.*|transformer: {class: LTX2VideoTransformer3DModel, config: $config}|" ltx2.yaml >deep.yaml
+stages() {
+    train deep deep
+    layout deep 2 --set parallel.pp=2
+}
+check pp stages
 # Clips of two lengths and images in one stage: the sound has the length of its clip, and an image has
 # none. Batches of a step are parts of the loader's batch.
 several_sizes() {
