@@ -46,6 +46,7 @@ start_moto_server() {
     unset AWS_ENDPOINT_URL_S3
     start_moto
     pids+=("$moto_process")
+    trap 'kill "${pids[@]}" 2>/dev/null' EXIT # start_moto has set another one
 }
 aws_s3() { aws --endpoint-url "${AWS_ENDPOINT_URL_S3-$AWS_ENDPOINT_URL}" s3 "$@" >aws.log 2>&1 || { cat aws.log; return 1; }; }
 
