@@ -1,7 +1,7 @@
 /* A case of a node: a graph with the node at sizes that the reference computes in parts of a
  * second. Large sizes are reduced, and what selects a kernel or a branch of it stays: types,
  * attributes, broadcast dims, remainders by tiles, sizes up to one tile (widths of heads), the
- * width of rows where rows can be left out, segments, and whether a sum is divided into parts. */
+ * width of rows, segments, and whether a sum is divided into parts. */
 #ifndef WEFT_DOCTOR_GPU_CASE_H
 #define WEFT_DOCTOR_GPU_CASE_H
 
@@ -9,7 +9,7 @@
 #include "kernel/kernel.h"
 
 /* Builds the case of the args' op, types and shapes, whose addresses are not used. The node is the
- * last one of the graph; those before are its inputs. For the gradient of attention they include
+ * last one of the graph; earlier ones are its inputs. For the gradient of attention they include
  * the attention whose results it takes. Integers are ids in their tables, and segments divide the
  * tokens evenly. *graph NULL: the node has no small case. */
 weft_status weft_gpu_case_build(const weft_kernel_args *args, weft_graph **graph);

@@ -22,8 +22,8 @@ weft_status_code weft_cuda_choice_launch(weft_cuda_choice *choice, const weft_ke
  * They fail with `kernel-missing` where it does not accept an op. -1: none is forced. */
 void weft_cuda_choice_force(int impl);
 
-/* Compares the implementations of a node with the reference, and sets failed[i] of those that
- * differ. Called for each node of a program while it is prepared, by several threads. */
+/* Compares the implementations of a node with the reference, and sets failed[i] if i
+ * differs. Called for each node of a program while it is prepared, by several threads. */
 typedef weft_status_code weft_cuda_compare_fn(const weft_kernel_args *args, weft_products products,
                                               bool failed[WEFT_CUDA_IMPLS]);
 /* Programs that are prepared from now on use the implementations that pass. NULL: no node is
