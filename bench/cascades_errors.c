@@ -16,8 +16,8 @@
 enum { SCENARIOS = 16, JUDGES = 128, DRAWS = 4 };
 
 enum { STATIC, FLEXSP, KNAPFORMER, RULES };
-/* weft's plan with the shortest makespan, the one with the shortest expected time, and a plan of the
- * same search that knows the errors of its iteration. */
+/* weft's plans with the shortest makespan and with the shortest expected time. The clairvoyant plan
+ * is of the same search and knows the errors of its iteration. */
 enum { PLANNED, ROBUST, CLAIRVOYANT, OWN };
 /* weft's encoders. The other policies encode in the step. */
 enum { IN_STEP, AHEAD, WAYS };

@@ -1,7 +1,7 @@
 /* A case of a node: a graph with the node at sizes that the reference computes in parts of a
- * second. Large sizes are reduced, and what selects a kernel or a branch of it stays: types,
- * attributes, broadcast dims, remainders by tiles, sizes up to one tile (widths of heads), the
- * width of rows, segments, and whether a sum is divided into parts. */
+ * second. Large sizes are reduced. What selects a kernel or its branch stays: types,
+ * attributes, broadcast dims and segments; remainders by tiles, sizes up to one tile (widths of
+ * heads) and the width of rows; whether a sum is divided into parts. */
 #ifndef WEFT_DOCTOR_GPU_CASE_H
 #define WEFT_DOCTOR_GPU_CASE_H
 

@@ -481,8 +481,8 @@ static bool begins_with(const char *name, const char *first, const char *second)
     return !strncmp(name, first, length) && !strncmp(name + length, second, strlen(second));
 }
 
-/* Adds the tensors of the companion's folder, if the graph has parameters of it and the file has
- * none. */
+/* Adds the tensors of the companion's folder, if the graph has the companion's parameters and
+ * the file has none. */
 static weft_status join_companion(const weft_family *family, const weft_graph *g,
                                   const char *prefix, const char *path, weft_tensors *file)
 {

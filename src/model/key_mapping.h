@@ -37,7 +37,7 @@ weft_status weft_key_mapping_adopt(const weft_family *family, const weft_graph *
  * unchanged. */
 weft_status weft_key_mapping_statistics(const char *path, weft_model *model);
 /* Opens `path` and calls weft_key_mapping_adopt. Adds the tensors of the folder of a companion
- * (weft_companion), if `g` has parameters of it. */
+ * (weft_companion), if `g` has the companion's parameters. */
 weft_status weft_key_mapping_open(const weft_family *family, const weft_graph *g,
                                   const char *prefix, const char *path, weft_tensors **file);
 

@@ -443,8 +443,8 @@ out:
     return status;
 }
 
-/* Returns the folder of a companion of the model in `folder`: inside, or next to it (heap). NULL:
- * none, or out of memory. */
+/* Returns the folder of a companion of the model in `folder`: in the folder or its parent (heap).
+ * NULL: none, or out of memory. */
 char *weft_model_companion_folder(const weft_family *family, const char *folder)
 {
     const weft_companion *c = family->companion;

@@ -44,8 +44,8 @@ static const char to_version_2[] =
 /* Version 2 had no owners, and did not store the seconds that remain. */
 static const char to_version_3[] = "ALTER TABLE job ADD COLUMN owner TEXT;"
                                    "ALTER TABLE job ADD COLUMN remaining REAL NOT NULL DEFAULT 0;";
-/* Request ids were unique over all owners up to version 4. The column had this rule, so the table is
- * written again. A new job never gets the number of a deleted one: the last number is kept. */
+/* Request ids were unique over all owners up to version 4. The column had this rule, so the table
+ * is written again. A new job never gets the number of a deleted one: the last number is kept. */
 static const char to_version_5[] = JOB_TABLE(
     "new_job") "INSERT INTO new_job(" WEFT_QUEUE_COLUMNS ") SELECT " WEFT_QUEUE_COLUMNS " FROM job;"
                "DELETE FROM sqlite_sequence WHERE name='new_job';"

@@ -339,7 +339,7 @@ static int launches_of(node *n)
     return launches - before;
 }
 
-/* A library that is wrong for a shape is not tried for it, and stays for others. */
+/* A library that is wrong for a shape is not tried for this shape, and stays for others. */
 Test(gpu_shapes, a_library_is_replaced_for_a_shape)
 {
     node wrong = linear(WEFT_F32, 30, 16, 168, true), right = linear(WEFT_F32, 30, 16, 176, true);

@@ -142,7 +142,7 @@ a_failed_gpu_ends_the_job() { # FAULT
     needs two_gpus_dp
     cat >on_rank1 <<'S'
 #!/bin/bash
-[ "$OMPI_COMM_WORLD_LOCAL_RANK" = 1 ] || unset WEFT_EMU_FAULT
+[ "$OMPI_COMM_WORLD_LOCAL_RANK" = 1 ] || { unset WEFT_EMU_FAULT; WEFT_CUDA_DEADLINE=600; }
 exec "$@"
 S
     chmod +x on_rank1
@@ -159,7 +159,8 @@ S
 check two_gpus_dp layout 2 dp=2
 check a_lost_gpu_ends_the_job a_failed_gpu_ends_the_job lost
 check an_ecc_error_ends_the_job a_failed_gpu_ends_the_job ecc
-# A kernel that never ends, which only a deadline finds.
+# A kernel that never ends, which only a deadline finds. Rank 0 waits for the same exchange, so with an
+# equal deadline it could end first.
 a_hang_ends_the_job() {
     export WEFT_CUDA_DEADLINE=15
     a_failed_gpu_ends_the_job hang

@@ -43,7 +43,8 @@ weft_status weft_weights_rounded(const char *path, int64_t *matrices, int64_t *r
 weft_status weft_weights_save(weft_store *store, weft_comm *comm, const weft_graph *graph,
                               const char *prefix, const char *folder, const char *stem,
                               weft_dtype dtype, int64_t max_shard_bytes);
-/* The same, without the params whose name after `prefix` begins with `without`. NULL: none */
+/* weft_weights_save without the params whose name after `prefix` begins with `without`. NULL: all
+ * params. */
 weft_status weft_weights_save_without(weft_store *store, weft_comm *comm, const weft_graph *graph,
                                       const char *prefix, const char *without, const char *folder,
                                       const char *stem, weft_dtype dtype, int64_t max_shard_bytes);

@@ -261,7 +261,7 @@ static weft_status check_control_channels(const work *w, const weft_visual_condi
                : WEFT_OK;
 }
 
-/* Checks a model that takes the latents of a control video without a mask. */
+/* Checks a model whose input is the latents of a control video without a mask. */
 static weft_status check_plain_control(const weft_visual_inputs *f,
                                        const weft_visual_condition_setup *setup)
 {

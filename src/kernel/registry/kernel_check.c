@@ -112,15 +112,21 @@ static weft_kernel_args args_of(const weft_node *node, const weft_view *in, weft
                               .threads = weft_host_threads()};
 }
 
+/* Restores and frees a saved error. */
+static weft_status_code keep_error(weft_error_copy *error, weft_status_code status)
+{
+    status = error ? weft_error_restore(error) : status;
+    weft_free(error);
+    return status;
+}
+
 /* Waits for work that an implementation added before its error, which stays the error. */
 static weft_status_code end_failed(const weft_device *device, weft_device_stream *stream,
                                    weft_status_code status)
 {
     weft_error_copy *error = weft_error_save();
     (void)device->wait(stream);
-    status = error ? weft_error_restore(error) : status;
-    weft_free(error);
-    return status;
+    return keep_error(error, status);
 }
 
 /* Runs a kernel; `device`: whose memory its workspace is. */
@@ -219,7 +225,7 @@ static weft_status compare(const check *c, const weft_view *own, const weft_view
 }
 
 /* Sets the operands of a node: ref's values, and memory of the device with the inputs. */
-static weft_status set_operands(const check *c, const weft_node *node, operands *o)
+static weft_status place_operands(const check *c, const weft_node *node, operands *o)
 {
     for (int i = 0; i < node->in_count; i++) {
         o->in[i] = o->own[i] = (weft_view){.shape = {.rank = -1}};
@@ -236,7 +242,21 @@ static weft_status set_operands(const check *c, const weft_node *node, operands 
         o->out[i] = c->value[node->out[i].id];
         WEFT_TRY(create_own(c, &o->own_out[i], weft_value_get(c->graph, node->out[i])));
     }
-    return c->staging ? weft_staging_finish(c->staging) : WEFT_OK;
+    return WEFT_OK;
+}
+
+/* Ends copies that began before an error too: the operands are freed after it. */
+static weft_status set_operands(const check *c, const weft_node *node, operands *o)
+{
+    const weft_status_code status = place_operands(c, node, o);
+    if (!c->staging)
+        return status;
+    if (status == WEFT_OK)
+        return weft_staging_finish(c->staging);
+    weft_error_copy *error = weft_error_save();
+    const weft_status_code ended = weft_staging_finish(c->staging);
+    (void)ended;
+    return keep_error(error, status);
 }
 
 static void free_own(const weft_device *device, const weft_node *node, const operands *o)

@@ -117,8 +117,8 @@ static weft_status check_control(const cosmos *c, const weft_config_locations *l
         return weft_error(
             WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "n_controlnet_blocks", control->blocks),
             "%" PRId64
-            " blocks of the control branch give as many hints, and the transformer takes "
-            "%" PRId64 " (\"num_layers\" %" PRId64 ", \"controlnet_block_every_n\" %" PRId64 ")",
+            " blocks of the control branch, but the transformer reads the hints of %" PRId64
+            " (\"num_layers\" %" PRId64 ", \"controlnet_block_every_n\" %" PRId64 ")",
             control->blocks, hints, c->layers, c->every);
     WEFT_TRY(check_same(locations, "num_attention_heads", weft_cosmos_width(&control->net),
                         weft_cosmos_width(&c->net)));

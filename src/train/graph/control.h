@@ -5,8 +5,8 @@
  *     latents of the control   the pixels that are to be generated follow it
  *     ones                     the mask, one channel for each pixel of a latent
  *
- * The port of Cosmos Transfer 2.5 takes the latents of the control only. Models without the port get
- * them as more channels, after the noisy latents. */
+ * The port of Cosmos Transfer 2.5 takes the latents of the control only. Models without the port
+ * get them as more channels, after the noisy latents. */
 #ifndef WEFT_TRAIN_GRAPH_CONTROL_H
 #define WEFT_TRAIN_GRAPH_CONTROL_H
 

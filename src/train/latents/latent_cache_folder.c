@@ -10,9 +10,9 @@
 #include "exec/store/weights.h"
 #include "format/tensors/npy.h"
 #include "prompt/conditioning_hash.h"
-#include "train/config/run_model.h"
 #include "storage/storage_json.h"
 #include "train/checkpoint/run_places.h"
+#include "train/config/run_model.h"
 #include "train/graph/run_pair.h"
 
 #include <errno.h>

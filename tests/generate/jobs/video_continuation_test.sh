@@ -82,9 +82,9 @@ one_window_is_a_plain_video() {
 }
 check one_window_is_a_plain_video
 
-# Memory is that of one window. Of three attempts the least difference counts: the system maps and
-# takes back pages of libraries and of weights while a process runs, and windows that stay in memory
-# would stay in each attempt.
+# Memory is that of one window. The system maps and takes back pages of libraries and weights while a
+# process runs, so the least difference of three attempts counts. Windows that stay in memory would
+# stay in each attempt.
 long() { # WINDOWS
     python3 -S - "resident$1" "$WEFT" generate --prompt x --model "$ti2v" "${size[@]}" --steps 1 --window 9 --window-mode continue --frames $(($1 * 8 + 1)) --out "long$1.mp4" >"long$1.log" 2>&1 <<'PY'
 import resource, subprocess, sys

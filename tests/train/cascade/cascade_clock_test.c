@@ -254,7 +254,7 @@ static void plan_together(made_plan *p, double seconds)
 }
 
 /* The ranks of a node end a short cascade before the last one begins on the other node. Rank 0 then
- * encodes a sample of the next step for longer than all of them. */
+ * encodes a sample of the next step for longer than all cascades. */
 static void plan_encoder(made_plan *p, double little, double seconds)
 {
     static const int32_t node[2][8] = {{0, 1, 2, 3, 4, 5, 6, 7}, {8, 9, 10, 11, 12, 13, 14, 15}};

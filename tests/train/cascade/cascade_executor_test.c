@@ -364,8 +364,8 @@ static void make_encoder_last(cascade_plan *p, int64_t step)
     cr_assert_eq(weft_placed_check(&p->all, 2, "encoder"), WEFT_OK, "%s", weft_error_message());
 }
 
-/* Reductions that begin before the encoders and reductions after all cascades give the same bits:
- * the executed plans are replayed with the latter. */
+/* Reductions that begin before the encoders and reductions after all cascades give bitwise identical
+ * results: the executed plans are replayed with the latter. */
 Test(cascade_run, reductions_before_encoders_of_the_next_step_change_no_bit)
 {
     enum { PAIR = 2 };
