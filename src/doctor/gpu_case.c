@@ -351,7 +351,8 @@ static bool resize(plan *p, size *s, int64_t to)
     return false;
 }
 
-/* Halves the number of whole tiles until the work is `wanted` or one is left. Keeps the remainder. */
+/* Halves the number of whole tiles until the work is `wanted` or one is left. Keeps the
+ * remainder. */
 static void reduce(plan *p, size *s, int64_t tile, int wanted)
 {
     int64_t tiles = (s->to - 1) / tile;

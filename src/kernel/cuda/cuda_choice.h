@@ -18,8 +18,8 @@ weft_status weft_cuda_choose(const weft_kernel_args *args, weft_cuda_choice **ch
  * are nodes that were not prepared (`choice` NULL). */
 weft_status_code weft_cuda_choice_launch(weft_cuda_choice *choice, const weft_kernel_args *args);
 
-/* Lets programs that this thread prepares from now on use only one implementation, whatever its verdict.
- * They fail with `kernel-missing` where it does not accept an op. -1: none is forced. */
+/* Lets programs that this thread prepares from now on use only one implementation, whatever its
+ * verdict. They fail with `kernel-missing` where it does not accept an op. -1: none is forced. */
 void weft_cuda_choice_force(int impl);
 
 /* Compares the implementations of a node with the reference, and sets failed[i] if i

@@ -237,8 +237,8 @@ static const weft_named_config sizes[] = {
     {"cosmos-predict2.5-2b", "{" SECOND PROJECTED "\"num_attention_heads\": 16}"},
     {"cosmos-predict2.5-14b", "{" SECOND PROJECTED LARGE "}"},
     {"cosmos-transfer2.5-2b", "{" SECOND PROJECTED IMAGES "\"num_attention_heads\": 16,"
-                              " \"controlnet_block_every_n\": 7, \"controlnet\": {" PROJECTED_TEXT IMAGES
-                              "\"n_controlnet_blocks\": 4, \"num_attention_heads\": 16,"
+                              " \"controlnet_block_every_n\": 7, \"controlnet\": {" PROJECTED_TEXT
+                              IMAGES "\"n_controlnet_blocks\": 4, \"num_attention_heads\": 16,"
                               " \"rope_scale\": [1.0, 3.0, 3.0]}}"},
     {NULL, NULL},
 };
