@@ -230,21 +230,11 @@ static const char *prefix_of(weft_role role)
     }
 }
 
-/* Whether the model has a companion, which has a folder of its own. */
-static bool has_companion(const weft_model_conversion *c)
-{
-    const weft_companion *companion = c->model->family->companion;
-    json_t *json = companion ? weft_model_write(c->model) : NULL;
-    const bool has = json_is_object(json_object_get(json, companion ? companion->folder : ""));
-    json_decref(json);
-    return has;
-}
-
 static weft_status open_in(converting *v)
 {
     const weft_model_conversion *c = v->c;
     lists l = {0};
-    if (c->to != WEFT_TO_DIFFUSERS && has_companion(c))
+    if (c->to != WEFT_TO_DIFFUSERS && weft_model_companion(c->model))
         return weft_error(WEFT_MSG_FORMAT_UNSUPPORTED, WEFT_AT(.file = c->in, .key = "--to"),
                           "weft does not write the authors' names of a %s with the folder \"%s\"; "
                           "use --to diffusers",
@@ -492,10 +482,11 @@ static weft_status write_all(converting *v)
 {
     const weft_model_conversion *c = v->c;
     char folder[1200];
+    const weft_companion *companion = weft_model_companion(c->model);
     v->wide = weft_calloc(CHUNK, sizeof *v->wide);
     v->converted = weft_calloc(CHUNK, sizeof *v->wide);
     WEFT_TRY(WEFT_ALLOCATED(v->wide && v->converted, "%s", c->in));
-    v->split = has_companion(c) ? c->model->family->companion->folder : NULL;
+    v->split = companion ? companion->folder : NULL;
     weft_progress_begin(&v->progress, "convert", v->all >> 10, 0);
     WEFT_TRY(write_files(v, c->folder));
     if (v->split) {

@@ -443,6 +443,15 @@ out:
     return status;
 }
 
+const weft_companion *weft_model_companion(const weft_model *model)
+{
+    const weft_companion *c = model->family->companion;
+    json_t *config = c ? weft_model_write(model) : NULL;
+    const bool has = json_is_object(json_object_get(config, c ? c->folder : ""));
+    json_decref(config);
+    return has ? c : NULL;
+}
+
 /* Returns the folder of a companion of the model in `folder`: in the folder or its parent (heap).
  * NULL: none, or out of memory. */
 char *weft_model_companion_folder(const weft_family *family, const char *folder)

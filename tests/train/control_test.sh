@@ -118,6 +118,26 @@ PY
 check generates_port generates port
 check generates_channels generates channels
 check generates_branch generates branch
+# An adapter changes the video, and both parts of the model have it.
+adapts_branch() {
+    needs branch
+    local clips=(cur/clips/*.mp4) model=runs/branch/model
+    sed "s|^transformer:.*|transformer: {weights: $model/transformer, lora: {rank: 4}}|
+        s|^text_encoders:|& [{weights: $model/text_encoder}]|; /WeftBytesEncoder/,/config:/d" branch.yaml >adapted.yaml
+    train adapted adapted
+    generate branch-plain "$model" --control "${clips[0]}"
+    generate branch-adapted "$model" --control "${clips[0]}" --lora runs/adapted/adapter
+    cmp -s branch-plain.latents.npy branch-adapted.latents.npy && fail "the adapter has no effect"
+    python3 -S - runs/adapted/adapter/pytorch_lora_weights.safetensors <<'PY' || fail "parts without the adapter"
+import json, struct, sys
+with open(sys.argv[1], "rb") as f:
+    names = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+branch = [name for name in names if "controlnet." in name]
+print(len(branch), "of", len(names), "tensors are of the branch")
+assert branch and len(branch) < len(names) - 1
+PY
+}
+check adapts_branch adapts_branch
 without_control() {
     needs channels
     "$WEFT" generate --model runs/channels/model --prompt "a red disc" --out none.mp4 >out.log 2>&1 && fail "a control is not required"

@@ -113,16 +113,6 @@ static weft_status write_sound(const weft_export *e, const char *folder)
     return copy_files(from, path, of_model);
 }
 
-/* The companion of the trained denoiser, if it has one. */
-static const weft_companion *companion_of(const weft_export *e)
-{
-    const weft_companion *c = e->models->denoiser.family->companion;
-    json_t *config = c ? weft_model_write(&e->models->denoiser) : NULL;
-    const bool has = json_is_object(json_object_get(config, c ? c->folder : ""));
-    json_decref(config);
-    return has ? c : NULL;
-}
-
 static weft_status write_index(const weft_export *e, const char *folder)
 {
     const weft_run last = run_at_end(e);
@@ -130,7 +120,7 @@ static weft_status write_index(const weft_export *e, const char *folder)
     json_t *index = json_object();
     json_object_set_new(index, "_class_name", json_string(m->denoiser.family->pipeline));
     add_to_index(index, m->denoiser.family->scope, &m->denoiser);
-    const weft_companion *companion = companion_of(e);
+    const weft_companion *companion = weft_model_companion(&m->denoiser);
     if (companion)
         json_object_set_new(
             index, companion->folder,
@@ -316,7 +306,8 @@ weft_status weft_export_write(const weft_export *e)
 {
     char folder[600], path[700];
     const bool is_lora = weft_run_trained_from(e->run, e->models)->lora.rank > 0;
-    const weft_companion *both = weft_run_trains_denoiser(e->models) ? companion_of(e) : NULL;
+    const weft_companion *both =
+        weft_run_trains_denoiser(e->models) ? weft_model_companion(&e->models->denoiser) : NULL;
     if (is_lora)
         WEFT_TRY(write_adapter(e));
     snprintf(folder, sizeof folder, is_lora ? "%s" : "%s/model", e->run->out);
