@@ -22,6 +22,10 @@ def read(path):
             for p in ("model.model.", "model.diffusion_model.", "net.", "first_stage_model.", "vae.", *sys.argv[3:]):
                 k = k[len(p):] if k.startswith(p) else k
             out[k] = (v["dtype"], v["shape"], data[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]])
+    # of one part in the file of all parts; a vocoder of LTX-2.3 has a module of the same name
+    for p in ("audio_vae.", "vocoder."):
+        if all(k.startswith(p) for k in out):
+            out = {k[len(p):]: v for k, v in out.items()}
     return out
 a, b = read(sys.argv[1]), read(sys.argv[2])
 b = {k: v for k, v in b.items() if k in a or not k.startswith(("accum_", "pos_embedder.", "logvar.", "loss.", "mixins.pos_embed.", "merged_", "param.", "out.", "in.", "f16.", "fp8."))}
