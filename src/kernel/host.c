@@ -116,9 +116,13 @@ const weft_device weft_device_host = {
     .sum = sum,
 };
 
+/* A team has at most OMP_THREAD_LIMIT threads, whatever OMP_NUM_THREADS says. A loop that counts on
+ * more can run in a team of one. In it OpenBLAS divides a product among threads that do not
+ * exist. */
 int weft_host_threads(void)
 {
-    return omp_get_max_threads();
+    const int threads = omp_get_max_threads(), most = omp_get_thread_limit();
+    return threads < most ? threads : most;
 }
 
 int weft_host_set_threads(int threads)

@@ -13,6 +13,7 @@
 #include "kernel/cpu/gemm_parts.h"
 
 #include "base/log.h"
+#include "kernel/host.h"
 
 #include <omp.h>
 
@@ -70,5 +71,5 @@ weft_status_code cpu_gemm_check(dnnl_status_t status)
 
 int cpu_threads(int64_t elements)
 {
-    return elements < 16384 || omp_in_parallel() ? 1 : omp_get_max_threads();
+    return elements < 16384 || omp_in_parallel() ? 1 : weft_host_threads();
 }

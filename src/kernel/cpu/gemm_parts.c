@@ -14,6 +14,7 @@
 
 #include "kernel/cpu/isa.h"
 #include "kernel/cpu/simd.h"
+#include "kernel/host.h"
 
 #include <cblas.h>
 #include <omp.h>
@@ -181,7 +182,7 @@ static dnnl_status_t run_part(const cpu_product *p, gemm_parts parts, int64_t i,
 
 int gemm_threads(const cpu_product *p, gemm_parts parts)
 {
-    const int threads = omp_in_parallel() ? 1 : p->threads ? p->threads : omp_get_max_threads();
+    const int threads = omp_in_parallel() ? 1 : p->threads ? p->threads : weft_host_threads();
     return parts.rows * parts.columns < threads ? (int)(parts.rows * parts.columns) : threads;
 }
 
