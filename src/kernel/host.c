@@ -117,7 +117,7 @@ const weft_device weft_device_host = {
 };
 
 /* A team has at most OMP_THREAD_LIMIT threads, whatever OMP_NUM_THREADS says. A loop that counts on
- * more can run in a team of one. In it OpenBLAS divides a product among threads that do not
+ * more can run in a team of one, where OpenBLAS divides a product among threads that do not
  * exist. */
 int weft_host_threads(void)
 {
