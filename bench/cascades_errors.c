@@ -188,14 +188,7 @@ static double factor_of(const trial *t, uint64_t seed, int64_t c, int draw)
     weft_rng rng =
         weft_rng_make(weft_seed_mix(weft_seed_mix(41, seed), (uint64_t)c), WEFT_RNG_TEST);
     double at[DRAWS];
-    int part[DRAWS];
-    for (int k = 0; k < DRAWS; k++) {
-        const int other = (int)weft_rng_below(&rng, (uint64_t)k + 1);
-        part[k] = part[other];
-        part[other] = k;
-    }
-    for (int k = 0; k < DRAWS; k++)
-        at[k] = (part[k] + weft_rng_f64(&rng)) / DRAWS;
+    simulated_draws(&rng, DRAWS, at);
     return 1 + t->jitter * at[draw];
 }
 

@@ -389,15 +389,10 @@ static void draw_factors(const iteration *x, double jitter, double *factor)
         weft_rng rng =
             weft_rng_make(weft_seed_mix(weft_seed_mix(41, x->seed), (uint64_t)c), WEFT_RNG_TEST);
         for (int b = 0; b < BATCHES; b++) {
-            int part[IN_BATCH];
-            for (int k = 0; k < IN_BATCH; k++) {
-                const int other = (int)weft_rng_below(&rng, (uint64_t)k + 1);
-                part[k] = part[other];
-                part[other] = k;
-            }
+            double at[IN_BATCH];
+            simulated_draws(&rng, IN_BATCH, at);
             for (int k = 0; k < IN_BATCH; k++)
-                factor[(b * IN_BATCH + k) * x->list.count + c] =
-                    1 + jitter * (part[k] + weft_rng_f64(&rng)) / IN_BATCH;
+                factor[(b * IN_BATCH + k) * x->list.count + c] = 1 + jitter * at[k];
         }
     }
 }

@@ -16,6 +16,18 @@ static pthread_barrier_t turn;
 static const weft_placed_iteration *next; /* NULL: the end */
 static double begin; /* start of the iteration on all clocks, which never decrease */
 
+void simulated_draws(weft_rng *rng, int count, double *at)
+{
+    int part[SIMULATED_DRAWS];
+    for (int k = 0; k < count; k++) {
+        const int other = (int)weft_rng_below(rng, (uint64_t)k + 1);
+        part[k] = part[other];
+        part[other] = k;
+    }
+    for (int k = 0; k < count; k++)
+        at[k] = (part[k] + weft_rng_f64(rng)) / count;
+}
+
 void check(weft_status_code status)
 {
     if (status == WEFT_OK)

@@ -4,13 +4,19 @@
 #ifndef WEFT_BENCH_SIMULATED_RANKS_H
 #define WEFT_BENCH_SIMULATED_RANKS_H
 
+#include "base/rng.h"
 #include "comm/link_model.h"
 #include "kernel/virtual/virtual.h"
 #include "train/cascade/cascade_executor.h"
 
 #include <pthread.h>
 
-enum { SIMULATED_RANKS = 64, SIMULATED_CASCADES = 256, SIMULATED_BUCKETS = 16 };
+enum {
+    SIMULATED_RANKS = 64,
+    SIMULATED_CASCADES = 256,
+    SIMULATED_BUCKETS = 16,
+    SIMULATED_DRAWS = 16
+};
 
 /* A rank; `user` of the callbacks. */
 typedef struct simulated_rank {
@@ -46,6 +52,9 @@ typedef struct simulated_state {
 } simulated_state;
 extern simulated_state simulated;
 
+/* Fills at[count] (at most SIMULATED_DRAWS) with draws from 0 to 1, one in each of `count` equal
+ * parts, in random order. */
+void simulated_draws(weft_rng *rng, int count, double *at);
 /* Exits with the last error. */
 void check(weft_status_code status);
 /* Starts the threads. The denoiser and the users' data of callbacks are borrowed. */

@@ -114,6 +114,18 @@ weft_shape weft_autoencoder_shape(const weft_model_size *s, weft_port port, int6
     }
 }
 
+void weft_denoiser_check_control(weft_graph *g, const weft_ports *in)
+{
+    const weft_value control = in->at[WEFT_PORT_CONTROL], latents = in->at[WEFT_PORT_LATENTS];
+    for (int d = 1; d < 4 && weft_value_ok(control) && weft_value_ok(latents); d++)
+        if (weft_dim(g, control, d) != weft_dim(g, latents, d))
+            weft_graph_fail(g, WEFT_MSG_MODEL_SHAPE,
+                            "the control has %" PRId64 " latent %s, but the video has %" PRId64,
+                            weft_dim(g, control, d),
+                            (const char *[]){"frames", "rows", "columns"}[d - 1],
+                            weft_dim(g, latents, d));
+}
+
 weft_shape weft_denoiser_shape(const weft_model_size *s, weft_port port, int64_t latents,
                                int64_t text)
 {

@@ -103,6 +103,8 @@ weft_shape weft_autoencoder_shape(const weft_model_size *s, weft_port port, int6
                                   int64_t latents);
 weft_shape weft_denoiser_shape(const weft_model_size *s, weft_port port, int64_t latents,
                                int64_t text);
+/* Rejects a control (B,T,H,W,C) with other frames, rows or columns than the latents. */
+void weft_denoiser_check_control(weft_graph *g, const weft_ports *in);
 /* Returns the index of a latent frame's first value in the grid's mean and deviation. */
 int64_t weft_grid_statistics_at(const weft_grid *grid, int64_t latent_frame);
 /* Returns an error at `at` if the grid lacks statistics for `latent_frames` frames. */

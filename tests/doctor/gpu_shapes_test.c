@@ -14,6 +14,8 @@
 #include "kernel/cuda/cuda_verdict.h"
 #include "kernel/cuda/ops.h"
 
+#include "planted_library.h"
+
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -297,22 +299,6 @@ Test(gpu_shapes, cases_are_compared_once)
 
 /* ---- libraries ------------------------------------------------------------------------------- */
 
-static int64_t version(void)
-{
-    return 7;
-}
-
-static bool has_linear(weft_op op)
-{
-    return op == WEFT_OP_LINEAR;
-}
-
-static bool accepts_all(const weft_kernel_args *args)
-{
-    (void)args;
-    return true;
-}
-
 static int launches;
 
 /* Fails like a library with a wrong kernel for some sizes. */
@@ -327,9 +313,9 @@ static weft_status_code launch(const weft_kernel_args *args, void *plan)
 }
 
 static const weft_cuda_impl planted = {.name = "planted",
-                                       .version = version,
-                                       .has = has_linear,
-                                       .accepts = accepts_all,
+                                       .version = planted_version,
+                                       .has = planted_has_linear,
+                                       .accepts = planted_accepts_all,
                                        .launch = launch};
 
 static int launches_of(node *n)

@@ -13,6 +13,8 @@
 #include "kernel/cuda/cuda_module.h"
 #include "kernel/cuda/cuda_verdict.h"
 
+#include "planted_library.h"
+
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,22 +55,6 @@ TestSuite(kernel_choice, .init = set_up, .fini = tear_down);
 
 enum { PLANTED };
 #define OWN weft_cuda_impl_own()
-
-static int64_t version(void)
-{
-    return 7;
-}
-
-static bool has_linear(weft_op op)
-{
-    return op == WEFT_OP_LINEAR;
-}
-
-static bool accepts_all(const weft_kernel_args *args)
-{
-    (void)args;
-    return true;
-}
 
 static weft_status_code launch_good(const weft_kernel_args *args, void *plan)
 {
@@ -129,9 +115,9 @@ static weft_status_code launch_hanging(const weft_kernel_args *args, void *plan)
 }
 
 static weft_cuda_impl planted = {.name = "planted",
-                                 .version = version,
-                                 .has = has_linear,
-                                 .accepts = accepts_all,
+                                 .version = planted_version,
+                                 .has = planted_has_linear,
+                                 .accepts = planted_accepts_all,
                                  .launch = launch_good};
 
 static void plant(weft_status_code (*launch)(const weft_kernel_args *args, void *plan))

@@ -10,14 +10,8 @@
 /* Tokens of the control (B,S,C). Channels that it lacks are zeros. */
 static weft_value embed_control(weft_graph *g, const weft_cosmos_control *c, const weft_ports *in)
 {
-    const weft_value control = in->at[WEFT_PORT_CONTROL], latents = in->at[WEFT_PORT_LATENTS];
-    for (int d = 1; d < 4 && weft_value_ok(control) && weft_value_ok(latents); d++)
-        if (weft_dim(g, control, d) != weft_dim(g, latents, d))
-            weft_graph_fail(g, WEFT_MSG_MODEL_SHAPE,
-                            "the control has %" PRId64 " latent %s, but the video has %" PRId64,
-                            weft_dim(g, control, d),
-                            (const char *[]){"frames", "rows", "columns"}[d - 1],
-                            weft_dim(g, latents, d));
+    const weft_value control = in->at[WEFT_PORT_CONTROL];
+    weft_denoiser_check_control(g, in);
     const int64_t lacks = c->in_channels - 2 - weft_dim(g, control, 4);
     const weft_value part[] = {lacks > 0 ? weft_pad(g, control, 4, 0, lacks) : control,
                                weft_cosmos_marks(g, in), weft_cosmos_padding(g, in)};

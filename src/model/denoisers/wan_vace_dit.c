@@ -39,14 +39,8 @@ static weft_status check(const void *config, const weft_config_locations *locati
 /* Tokens of the control (B,S,C). */
 static weft_value embed_control(weft_graph *g, const vace *c, const weft_ports *in)
 {
-    const weft_value control = in->at[WEFT_PORT_CONTROL], latents = in->at[WEFT_PORT_LATENTS];
-    for (int d = 1; d < 4 && weft_value_ok(control) && weft_value_ok(latents); d++)
-        if (weft_dim(g, control, d) != weft_dim(g, latents, d))
-            weft_graph_fail(g, WEFT_MSG_MODEL_SHAPE,
-                            "the control has %" PRId64 " latent %s, but the video has %" PRId64,
-                            weft_dim(g, control, d),
-                            (const char *[]){"frames", "rows", "columns"}[d - 1],
-                            weft_dim(g, latents, d));
+    const weft_value control = in->at[WEFT_PORT_CONTROL];
+    weft_denoiser_check_control(g, in);
     return weft_nn_patch(g, "vace_patch_embedding", control, c->wan.heads * c->wan.head_dim,
                          c->wan.patch, WEFT_PATCH_3D, true);
 }
