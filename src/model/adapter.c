@@ -3,6 +3,7 @@
 #include "base/config.h"
 #include "base/convert.h"
 #include "base/fs.h"
+#include "base/json_foreign.h"
 #include "base/listing.h"
 #include "base/log.h"
 #include "format/tensors/safetensors_read.h"
@@ -56,13 +57,38 @@ static const json_t *setting(const weft_adapter *a, const char *key)
     return json_object_get(a->config, full);
 }
 
-/* Returns true if the value is not null, false or empty. */
-static bool is_set(const json_t *value)
-{
-    return value && !json_is_null(value) && !json_is_false(value) &&
-           (!json_is_array(value) || json_array_size(value) > 0) &&
-           (!json_is_object(value) || json_object_size(value) > 0);
-}
+/* The fields of PEFT's LoraConfig that are read, or choose only how matrices were trained. Other
+ * values of init_lora_weights change the weights of the base model. */
+static const weft_json_field peft_fields[] = {
+    {"peft_type", NULL},
+    {"r", NULL},
+    {"lora_alpha", NULL},
+    {"rank_pattern", NULL},
+    {"alpha_pattern", NULL},
+    {"use_rslora", NULL},
+    {"bias", "[\"none\"]"},
+    {"init_lora_weights", "[true, false, \"gaussian\", \"orthogonal\", \"eva\"]"},
+    {"target_modules", NULL},
+    {"exclude_modules", NULL},
+    {"layers_to_transform", NULL},
+    {"layers_pattern", NULL},
+    {"lora_dropout", NULL},
+    {"base_model_name_or_path", NULL},
+    {"revision", NULL},
+    {"task_type", NULL},
+    {"inference_mode", NULL},
+    {"auto_mapping", NULL},
+    {"peft_version", NULL},
+    {"megatron_config", NULL},
+    {"megatron_core", NULL},
+    {"loftq_config", NULL},
+    {"eva_config", NULL},
+    {"corda_config", NULL},
+    {"lora_ga_config", NULL},
+    {"velora_config", NULL},
+    {"qalora_group_size", NULL},
+    {"runtime_config", NULL},
+    {NULL, NULL}};
 
 /* Reads adapter_config.json of PEFT, or "lora_adapter_metadata" of the file header. */
 static weft_status read_config(weft_adapter *a)
@@ -88,16 +114,8 @@ static weft_status read_config(weft_adapter *a)
         return weft_error(WEFT_MSG_FORMAT_UNSUPPORTED,
                           WEFT_AT(.file = a->config_file, .key = "peft_type", .value = type),
                           "%s is not supported; only LORA is", type);
-    static const char *const not_read[] = {
-        "alora_invocation_tokens", "arrow_config", "fan_in_fan_out",
-        "layer_replication",       "lora_bias",    "modules_to_save",
-        "trainable_token_indices", "use_dora",     "use_qalora"};
-    for (int i = 0; i < WEFT_COUNT(not_read); i++)
-        if (is_set(setting(a, not_read[i])))
-            return weft_error(WEFT_MSG_FORMAT_UNSUPPORTED,
-                              WEFT_AT(.file = a->config_file, .key = not_read[i]),
-                              "this setting is not supported");
-    return WEFT_OK;
+    return weft_json_check_foreign(a->config, a->config_file, a->config_key, peft_fields,
+                                   WEFT_MSG_FORMAT_UNSUPPORTED);
 }
 
 /* Returns true if `name` is `pattern` or ends with "." and `pattern`. */

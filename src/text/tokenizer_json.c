@@ -52,6 +52,40 @@ static const json_t *step_of(const json_t *json, const char *list, const char *t
     return NULL;
 }
 
+/* Rejects steps that `types` (ends with NULL) does not list: they would change the tokens. */
+static weft_status check_steps(const weft_tokenizer *t, const char *part, const json_t *json,
+                               const char *list, const char *const *types)
+{
+    const json_t *steps = json_object_get(json, list);
+    for (size_t i = 0; i < json_array_size(steps); i++)
+        WEFT_TRY(check_steps(t, part, json_array_get(steps, i), list, types));
+    if (!json_is_object(json) || json_is_array(steps))
+        return WEFT_OK;
+    while (*types && strcmp(*types, type_of(json)) != 0)
+        types++;
+    return *types ? WEFT_OK : refuse(t, part, type_of(json));
+}
+
+static weft_status check_forms(const weft_tokenizer *t, const json_t *json)
+{
+    static const char *const normalizers[][5] = {
+        [WEFT_TOKENIZER_UNIGRAM] = {"Precompiled", "Strip", "Replace"},
+        [WEFT_TOKENIZER_BYTES] = {"NFC"},
+        [WEFT_TOKENIZER_CLIP] = {"NFC", "Replace", "Lowercase"},
+        [WEFT_TOKENIZER_WORDS] = {"BertNormalizer"},
+        [WEFT_TOKENIZER_GEMMA] = {"Replace"}};
+    static const char *const pre_tokenizers[][3] = {
+        [WEFT_TOKENIZER_UNIGRAM] = {"WhitespaceSplit", "Metaspace"},
+        [WEFT_TOKENIZER_BYTES] = {"Split", "ByteLevel"},
+        [WEFT_TOKENIZER_CLIP] = {"Split", "ByteLevel"},
+        [WEFT_TOKENIZER_WORDS] = {"BertPreTokenizer"},
+        [WEFT_TOKENIZER_GEMMA] = {"Split"}};
+    WEFT_TRY(check_steps(t, "normalizer", json_object_get(json, "normalizer"), "normalizers",
+                         normalizers[t->form]));
+    return check_steps(t, "pre_tokenizer", json_object_get(json, "pre_tokenizer"), "pretokenizers",
+                       pre_tokenizers[t->form]);
+}
+
 static weft_status read_added(weft_tokenizer *t, const json_t *list)
 {
     for (size_t i = 0; i < json_array_size(list); i++) {
@@ -396,6 +430,7 @@ weft_status weft_tokenizer_read_json(weft_tokenizer *t)
                         : weft_error(WEFT_MSG_TOKENIZER_INVALID,
                                      WEFT_AT(.file = t->file, .key = "model"),
                                      "the file has no model of a tokenizer"));
+    WEFT_GO(check_forms(t, json));
     WEFT_GO(read_added(t, json_object_get(json, "added_tokens")));
     WEFT_GO(read_around(t, json_object_get(json, "post_processor")));
     WEFT_GO(weft_vocabulary_index(&t->vocabulary));

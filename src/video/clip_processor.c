@@ -1,7 +1,7 @@
 #include "video/clip_processor.h"
 
 #include "base/fs.h"
-#include "base/json.h"
+#include "base/json_foreign.h"
 #include "base/message.h"
 #include "video/resample.h"
 
@@ -32,7 +32,30 @@ static bool is_stretched(const json_t *json)
 {
     const json_t *size = json_object_get(json, "size");
     return json_object_get(size, "height") && json_object_get(size, "width") &&
-           !json_object_get(json, "crop_size");
+           !json_is_object(json_object_get(json, "crop_size"));
+}
+
+/* Rejects what the steps of weft_clip_processor_run would not do. */
+static weft_status check_steps(const json_t *json, const char *path, bool stretched)
+{
+    const weft_json_field known[] = {{"size", NULL},
+                                     {"crop_size", NULL},
+                                     {"image_mean", NULL},
+                                     {"image_std", NULL},
+                                     {"do_resize", "[true]"},
+                                     {"do_center_crop", stretched ? "[false]" : "[true]"},
+                                     {"do_rescale", "[true]"},
+                                     {"do_normalize", "[true]"},
+                                     {"do_convert_rgb", NULL},
+                                     {"resample", "[3]"},
+                                     {"rescale_factor", "[0.00392156862745098]"},
+                                     {"default_to_square", NULL},
+                                     {"data_format", NULL},
+                                     {"image_processor_type", NULL},
+                                     {"feature_extractor_type", NULL},
+                                     {"processor_class", NULL},
+                                     {NULL, NULL}};
+    return weft_json_check_foreign(json, path, "", known, WEFT_MSG_MODEL_CONFIG_UNSUPPORTED);
 }
 
 weft_status weft_clip_processor_read(const char *path, int64_t side, weft_clip_processor *p)
@@ -49,6 +72,7 @@ weft_status weft_clip_processor_read(const char *path, int64_t side, weft_clip_p
         p->side = side_of(json_object_get(json, "size"), side);
         p->crop = side_of(json_object_get(json, "crop_size"), side);
         p->stretched = is_stretched(json);
+        WEFT_GO(check_steps(json, path, p->stretched));
         WEFT_GO(read_three(json, "image_mean", path, p->mean));
         WEFT_GO(read_three(json, "image_std", path, p->deviation));
         if (p->crop != side || p->side < side || p->side > 1 << 14 ||

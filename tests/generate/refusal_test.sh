@@ -173,6 +173,33 @@ a_byte_order_mark_is_skipped() {
     grep -q '"prompt":"a red circle moving left"' bom/prompts.jsonl || grep -q '"prompt": "a red circle moving left"' bom/prompts.jsonl || { cat bom/prompts.jsonl; fail "the byte order mark is in the prompt"; }
 }
 check a_byte_order_mark_is_skipped
+# A field that weft does not implement is named in every file of a model's folder.
+other_fields_are_refused() { # PIPELINE FILE KEY VALUE OPTIONS...
+    local pipeline=$1 file=$2 key=$3 value=$4
+    shift 4
+    rm -rf fields && cp -r "$SRC/tests/golden/pipelines/$pipeline" fields && chmod -R u+w fields
+    python3 -S - "fields/$file" "$key" "$value" <<'PY'
+import json, sys
+path, key, value = sys.argv[1:]
+fields = json.load(open(path))
+fields[key] = json.loads(value)
+json.dump(fields, open(path, "w"))
+PY
+    refused '*-unsupported' "file=fields/$file" "key=$key" -- --model fields --frames 13 --height 32 --width 32 "$@"
+}
+for field in 'hunyuan15 guider/guider_config.json guidance_rescale 0.5' 'hunyuan15 guider/guider_config.json _class_name "SkipLayerGuidance"' \
+    'hunyuan15 guider/guider_config.json new_switch true' 'hunyuan15 transformer/config.json new_switch true' \
+    'hunyuan15 vae/config.json new_switch true' 'hunyuan15 text_encoder/config.json new_switch true' \
+    'hunyuan15 scheduler/scheduler_config.json new_switch true' \
+    'mochi model_index.json force_zeros_for_empty_prompt true' 'mochi model_index.json new_switch 1'; do
+    # shellcheck disable=SC2086 # four words
+    check "other_field_$(echo $field | tr ' /' '__')" other_fields_are_refused $field
+done
+for field in 'new_switch true' 'resample 2' 'do_center_crop false' 'rescale_factor 0.5'; do
+    # shellcheck disable=SC2086 # two words
+    check "other_field_preprocessor_${field/ /_}" other_fields_are_refused wan_i2v image_processor/preprocessor_config.json $field \
+        --image "$SRC/tests/golden/pipelines/wan_i2v/image.png"
+done
 other_formats_are_refused() {
     "$WEFT" generate --model $model --prompt x --steps 1 --out foo.avi >avi.log 2>&1 && fail "--out foo.avi"
     "$WEFT" generate --model $model --prompt x --steps 1 --out foo.png >png.log 2>&1 && fail "--out foo.png"
@@ -185,10 +212,9 @@ touch plain
 refuse file-io file=plain -- --model $model --sheet plain/x.png
 # Only rank 0 writes. Its failure ends the other rank at once.
 a_failure_of_rank_0_ends_the_others() {
-    begin=$SECONDS
     ranks 2 "$WEFT" generate --model $model --prompt x --steps 2 --out plain/x.mp4 >out.log 2>&1 && fail "2 ranks: exit code 0"
     has_message out.log file-io file=plain || fail "2 ranks: the error is not reported"
-    [ $((SECONDS - begin)) -lt 60 ] || fail "2 ranks: the other rank ended only after $((SECONDS - begin)) s"
+    [ "$(count_messages out.log rank-failed 'value=?*')" = 0 ] || { cat out.log; fail "2 ranks: the other rank waited for its deadline"; }
 }
 check a_failure_of_rank_0_ends_the_others
 a_full_disk_is_reported() {

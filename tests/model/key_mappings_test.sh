@@ -84,7 +84,11 @@ settings_of_an_adapter_are_checked() {
     fails dialect_wan_a.json '*' file=adapter_config.json key=use_dora
     only_peft "c['layer_replication'] = [[0, 1], [0, 2]]"
     fails dialect_wan_a.json '*' file=adapter_config.json key=layer_replication
-    only_peft "c['modules_to_save'], c['layer_replication'] = None, []"
+    only_peft "c['new_switch'] = 1"
+    fails dialect_wan_a.json format-unsupported file=adapter_config.json key=new_switch value=1
+    only_peft "c['init_lora_weights'] = 'pissa'"
+    fails dialect_wan_a.json format-unsupported file=adapter_config.json key=init_lora_weights text~=gaussian
+    only_peft "c['modules_to_save'], c['layer_replication'], c['new_switch'], c['init_lora_weights'] = None, [], False, True"
     passes dialect_wan_a.json
     only_peft "c['peft_type'] = 'LOHA'"
     fails dialect_wan_a.json '*' file=adapter_config.json key=peft_type value=LOHA

@@ -56,16 +56,18 @@ static void refused(const char *path, const char *key)
     cr_expect(key ? at->key && !strcmp(at->key, key) : !at->key, "%s", weft_error_message());
 }
 
-#define UNIGRAM(map)                                                                               \
+#define UNIGRAM_OF(normalizer, splits)                                                             \
     "{\"added_tokens\": [{\"id\": 1, \"content\": \"</s>\"}],"                                     \
-    " \"normalizer\": {\"type\": \"Precompiled\"" map "},"                                         \
-    " \"pre_tokenizer\": {\"type\": \"Metaspace\"},"                                               \
+    " \"normalizer\": " normalizer ", \"pre_tokenizer\": " splits ","                              \
     " \"post_processor\": {\"type\": \"TemplateProcessing\","                                      \
     "  \"single\": [{\"Sequence\": {\"id\": \"A\"}}, {\"SpecialToken\": {\"id\": \"</s>\"}}],"     \
     "  \"special_tokens\": {\"</s>\": {\"ids\": [1]}}},"                                           \
     " \"model\": {\"type\": \"Unigram\", \"unk_id\": 0, \"vocab\": [[\"<unk>\", 0], [\"</s>\", "   \
     "0],"                                                                                          \
     "  [\"\\u2581\", -2], [\"a\", -3], [\"b\", -3], [\"ab\", -4], [\"\\u2581ab\", -5]]}}"
+#define UNIGRAM(map) UNIGRAM_OF("{\"type\": \"Precompiled\"" map "}", "{\"type\": \"Metaspace\"}")
+#define STEPS(list, first, then)                                                                   \
+    "{\"type\": \"Sequence\", \"" list "\": [{\"type\": \"" first "}, {\"type\": \"" then "\"}]}"
 
 TestSuite(tokenizer, .init = set_up, .fini = tear_down);
 
@@ -128,6 +130,35 @@ Test(tokenizer, bad_unigram)
     refused(put("tokenizer.json", none, sizeof none - 1), "precompiled_charsmap");
     refused(put("tokenizer.json", cut, sizeof cut - 1), "precompiled_charsmap");
     refused(put("tokenizer.json", "{}", 2), "model");
+}
+
+static void unsupported(const char *json, const char *key, const char *value)
+{
+    weft_tokenizer *t;
+    cr_assert_neq(weft_tokenizer_open(put("tokenizer.json", json, (int64_t)strlen(json)), &t),
+                  WEFT_OK, "%s of %s is accepted", value, key);
+    const weft_message_fields *at = weft_error_fields();
+    cr_expect_eq(weft_error_class(), WEFT_MSG_TEXT_ENCODER_UNSUPPORTED, "%s", weft_error_message());
+    cr_expect_str_eq(at->key, key);
+    cr_expect_str_eq(at->value, value);
+}
+
+/* A step that weft does not implement is named, also in a list with known steps. */
+Test(tokenizer, unknown_steps_of_a_list)
+{
+#define MAP "Precompiled\", \"precompiled_charsmap\": \"BAAAAAAAAAAA\""
+    weft_tokenizer *t;
+    const char good[] = UNIGRAM_OF(STEPS("normalizers", MAP, "Strip"),
+                                   STEPS("pretokenizers", "WhitespaceSplit\"", "Metaspace"));
+    cr_assert_eq(weft_tokenizer_open(put("tokenizer.json", good, sizeof good - 1), &t), WEFT_OK,
+                 "%s", weft_error_message());
+    weft_tokenizer_close(t);
+    unsupported(UNIGRAM_OF(STEPS("normalizers", MAP, "Lowercase"), "{\"type\": \"Metaspace\"}"),
+                "normalizer", "Lowercase");
+    unsupported(
+        UNIGRAM_OF("{\"type\": \"" MAP "}", STEPS("pretokenizers", "Metaspace\"", "Digits")),
+        "pre_tokenizer", "Digits");
+#undef MAP
 }
 
 Test(tokenizer, bytes_in_groups_of_three_digits)

@@ -1,7 +1,7 @@
 #include "generate/generator/generator_model.h"
 
 #include "base/fs.h"
-#include "base/json.h"
+#include "base/json_foreign.h"
 #include "model/key_mapping.h"
 
 #include <string.h>
@@ -130,20 +130,74 @@ static bool omits_guidance(const weft_model *model)
     return false;
 }
 
+/* Settings of a pipeline that weft reads, or that change no video. */
+static const weft_json_field pipeline_fields[] = {
+    {"boundary_ratio", NULL},
+    {"expand_timesteps", NULL},
+    {"is_distilled", NULL},
+    {"requires_safety_checker", NULL},
+    {NULL, NULL},
+};
+
+static weft_status check_pipeline(const char *folder, const json_t *index)
+{
+    const char *key;
+    json_t *value, *settings = json_object();
+    WEFT_TRY(WEFT_ALLOCATED(settings, "the model"));
+    char *path = weft_path_join(folder, "model_index.json");
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(path, "the model"));
+    json_object_foreach((json_t *)index, key, value)
+    {
+        if (!json_is_array(value) && json_object_set(settings, key, value) != 0) /* no part */
+            WEFT_GO(weft_no_memory("the model"));
+    }
+    WEFT_GO(weft_json_check_foreign(settings, path, "", pipeline_fields,
+                                    WEFT_MSG_MODEL_CONFIG_UNSUPPORTED));
+out:
+    json_decref(settings);
+    weft_free(path);
+    return status;
+}
+
+/* The guiders of diffusers: the class that is implemented, with its defaults. */
+static const weft_json_field guider_fields[] = {{"_class_name", "[\"ClassifierFreeGuidance\"]"},
+                                                {"guidance_scale", NULL},
+                                                {"guidance_rescale", "[0]"},
+                                                {"start", "[0]"},
+                                                {"stop", "[1]"},
+                                                {"enabled", "[true]"},
+                                                {NULL, NULL}};
+
+static weft_status read_guider(const char *folder, double fallback, double *scale)
+{
+    static const char name[] = "guider/guider_config.json";
+    json_t *guider = NULL;
+    char *path = weft_path_join(folder, name);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(path, "the model"));
+    WEFT_GO(load_json(folder, name, &guider));
+    WEFT_GO(weft_json_check_foreign(guider, path, "", guider_fields,
+                                    WEFT_MSG_MODEL_CONFIG_UNSUPPORTED));
+    WEFT_GO(weft_json_get_f64_or(guider, "guidance_scale", path, fallback, scale));
+out:
+    json_decref(guider);
+    weft_free(path);
+    return status;
+}
+
 /* The scale in the pipeline's guider, if its folder has one. "is_distilled" of model_index.json is
  * false in Flux 2 klein base, whose pipeline has guidance. */
 static weft_status own_scale(const char *folder, const weft_model *model, double *scale)
 {
-    json_t *guider = NULL, *index = NULL;
+    json_t *index = NULL;
     WEFT_TRY(load_json(folder, "model_index.json", &index));
     const bool omits =
         omits_guidance(model) && !json_is_false(json_object_get(index, "is_distilled"));
+    const weft_status_code status = check_pipeline(folder, index);
     json_decref(index);
-    WEFT_TRY(load_json(folder, "guider/guider_config.json", &guider));
-    const weft_status_code status =
-        weft_json_get_f64_or(guider, "guidance_scale", "guider_config.json", omits ? 1 : 4, scale);
-    json_decref(guider);
-    return status;
+    WEFT_TRY(status);
+    return read_guider(folder, omits ? 1 : 4, scale);
 }
 
 weft_status weft_generator_own_guidance(const char *folder, double *scale)
@@ -323,8 +377,9 @@ weft_status weft_generator_model_open(const char *folder, weft_generator_options
     if (m->denoiser->family->companion)
         WEFT_TRY(weft_generator_model_check_folder(m, m->denoiser->family->companion->folder));
     WEFT_TRY(set_block_frames(m, o));
-    if (o->guidance < 0)
-        WEFT_TRY(own_scale(folder, m->denoiser, &o->guidance));
+    double scale;
+    WEFT_TRY(own_scale(folder, m->denoiser, &scale));
+    o->guidance = o->guidance < 0 ? scale : o->guidance;
     WEFT_TRY(read_expert(m, o));
     WEFT_TRY(open_text(m, o));
     WEFT_TRY(weft_model_open_in(folder, WEFT_ROLE_AUTOENCODER, &m->vae_folder, &vae));
