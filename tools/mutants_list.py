@@ -8,6 +8,7 @@ MUTANTS = [
     ("base-convert-stride", "src/base/convert.c", "from + at * weft_dtype_bytes(from_dtype), from_dtype, n)",
      "from + at * weft_dtype_bytes(to_dtype), from_dtype, n)", "base:convert/* exec-store:part/*"),
     ("base-utf8-overlong", "src/base/utf8.c", "p[0] == 0xe0 && p[1] < 0xa0", "p[0] == 0xe0 && p[1] < 0x90", "base:* text:*"),
+    ("base-foreign-field", "src/base/json_foreign.c", "    else if (!f->key)\n        status = weft_error(kind,", "    else if (!f->key && json_is_true(value))\n        status = weft_error(kind,", "base:json/*"),
     # ---- cli
     ("cli-option-prefix", "src/cli/options/args.c", "return strlen(own) == length && !memcmp(own, name, length);",
      "return strlen(own) >= length && !memcmp(own, name, length);", "cli/usage_test.sh"),
@@ -21,6 +22,7 @@ MUTANTS = [
      "m.cr[i] = hash->cr[i];", "curate-duplicates:near/* curate-duplicates:parts/*"),
     ("curate-colour-limit", "src/curate/duplicates/phash.c", "abs(a->cb[i] - b->cb[i]) > limits.colour || ", "", "curate-duplicates:near/*"),
     ("curate-cell-rows", "src/curate/duplicates/phash.c", "y1 = (v + 1) * height / GRID;", "y1 = (v + 1) * height / GRID - 1;", "curate-duplicates:near/*"),
+    ("curate-max-motion", "src/curate/shot_filter.c", "{motion > q->max_motion,  ", "{motion > 1e9 * q->max_motion,  ", "curate:judge/*"),
     # ---- data
     ("data-shuffle-epoch", "src/data/sample_order.c", "weft_seed_mix(weft_seed_mix(seed, WEFT_RNG_SHUFFLE), epoch)",
      "weft_seed_mix(weft_seed_mix(seed, WEFT_RNG_SHUFFLE), epoch / 2)", "data:loader/* data:order/*"),
@@ -29,6 +31,9 @@ MUTANTS = [
     ("data-blend-position", "src/data/loader_blend.c", "(start + i) % part->count", "i % part->count", "data:blend/*"),
     ("data-split-name", "src/data/dataset.c", " || names.name[i][split_len] != '-')))", ")))", "data:*"),
     ("data-skipped-counts", "src/data/loader_buckets.c", "if (f->bucket >= 0 && !f->skipped)", "if (f->bucket >= 0)", "data:loader/* train/latents/latents_test.sh"),
+    ("data-bucket-aspect", "src/data/loader_buckets.c", "aspect > nearest + 0.05", "aspect > nearest + 0.5", "data:loader/*"),
+    ("data-rate-last-frame", "src/data/loader_buckets.c", "/ s->fps * fps + 1e-6) + 1;", "/ s->fps * fps + 1e-6);", "data:loader/*"),
+    ("data-last-window", "src/data/loader_decode.c", "(double)(frames - size->frames + 1)", "(double)(frames - size->frames)", "data:loader/*"),
     # ---- diffusion
     ("diffusion-flow-shift", "src/diffusion/flow.c", "return shift * sigma / (1 + (shift - 1) * sigma);",
      "return shift * sigma / (1 + shift * sigma);", "diffusion:*"),
@@ -150,6 +155,9 @@ MUTANTS = [
     ("video-comb-depth", "src/video/deinterlace.c", "(desc->comp[0].depth + desc->comp[0].shift - 8)", "(desc->comp[0].depth - 8)", "video:interlace/*"),
     ("video-rate-half", "src/video/rate.c", "agree(rate, usual / 2, 0.01) ? usual / 2 : rate;", "agree(rate, usual / 2, 0.01) ? usual : rate;", "video:*"),
     ("video-resize-edge", "src/video/image.c", "v < 0 ? 0 : v >= from_h ? from_h - 1 : v;", "v < 0 ? 0 : v >= from_h ? from_h - 2 : v;", "video:image/*"),
+    ("video-first-frame", "src/video/clip.c", "if (f.seconds + slack < q->start_seconds)", "if (f.seconds - slack < q->start_seconds)", "data:loader/* video:video/*"),
+    ("video-last-tick", "src/video/clip.c", "q->start_seconds + (double)done / q->fps < end + slack * 2 - 1e-6", "q->start_seconds + (double)done / q->fps < end - 1e-6", "video:video/*"),
+    ("video-any-processor", "src/video/clip_processor.c", '{"resample", "[3]"}', '{"resample", NULL}', "generate/refusal_test.sh"),
     ("comm-any-is-power", "src/comm/coll_schedule.c", "    return (n & (n - 1)) == 0;", "    return n > 0;", "comm:moves/*"),
     ("draw-thinned-low", "src/draw/plot.c", "c.low = py > c.low ? py : c.low;", "c.low = py;", "format-log:report/*"),
     ("estimate-link-queue", "src/estimate/program_estimate.c", "w.wire = (w.wire > w.now ? w.wire : w.now) + seconds;", "w.wire = w.now + seconds;",

@@ -12,6 +12,7 @@
 #include "video/writer.h"
 
 #include <criterion/criterion.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -183,6 +184,95 @@ Test(loader, a_frame_rate_counts_every_frame, .init = setup, .fini = teardown)
     expect_samples(none, 4, CLIPS, 0);
     expect_samples(most, 16, CLIPS - 1, 1);
     expect_samples(more, 16, CLIPS, 0);
+}
+
+enum { COUNTED = 13 }; /* frames of each clip of make_counting; their rate is 8 fps */
+
+/* Three equal clips, in which frame k has a grey value that identifies it. */
+static void make_counting(const char *curated, const char *out)
+{
+    char path[700];
+    snprintf(path, sizeof path, "%s/clips", curated);
+    cr_assert_eq(weft_make_dirs(path), WEFT_OK);
+    snprintf(path, sizeof path, "%s/metas", curated);
+    cr_assert_eq(weft_make_dirs(path), WEFT_OK);
+    float *clip = malloc(sizeof(float) * COUNTED * SIDE * SIDE * 3);
+    for (int i = 0; i < COUNTED * SIDE * SIDE * 3; i++)
+        clip[i] = -0.9f + 0.15f * (float)(i / (SIDE * SIDE * 3));
+    for (int i = 0; i < 3; i++) {
+        const weft_video_writer_options options = {
+            .width = SIDE, .height = SIDE, .fps = 8, .preset = "ultrafast"};
+        const char *meta = "{\"caption\":\"\",\"frames\":13,\"fps\":8,\"width\":32,\"height\":32}";
+        snprintf(path, sizeof path, "%s/clips/n%d.mp4", curated, i);
+        cr_assert_eq(weft_video_write_clip(path, clip, COUNTED, false, &options), WEFT_OK, "%s",
+                     weft_error_message());
+        snprintf(path, sizeof path, "%s/metas/n%d.json", curated, i);
+        cr_assert_eq(weft_file_write_atomic(path, meta, (int64_t)strlen(meta)), WEFT_OK);
+    }
+    free(clip);
+    const weft_shard_config config = {.max_samples = 4, .max_bytes = 1 << 20};
+    weft_shard_report report;
+    cr_assert_eq(weft_shard_run(&config, curated, out, &report), WEFT_OK, "%s",
+                 weft_error_message());
+}
+
+/* Frame j of a sample at `fps` is the clip's frame nearest to the time start + j / fps. Windows begin
+ * at each of the `starts` frames at which one fits, the last included. */
+static void expect_frames(const char *path, double fps, int64_t frames, int64_t starts)
+{
+    weft_bucket size = {2, frames, SIDE, SIDE};
+    weft_loader_config config = config_of(1);
+    config.shards = path;
+    config.buckets = (weft_section_list){1, &size};
+    config.fps = fps;
+    weft_loader *loader;
+    weft_batch batch;
+    const int64_t each = SIDE * SIDE * 3;
+    const double rate = fps > 0 ? fps : 8;
+    int64_t seen[COUNTED] = {0};
+    cr_assert_eq(weft_loader_open(&config, 0, 1, NULL, 0, &loader), WEFT_OK, "%s",
+                 weft_error_message());
+    for (int step = 0; step < 60; step++) {
+        cr_assert_eq(weft_loader_next(loader, &batch), WEFT_OK, "%s", weft_error_message());
+        for (int64_t i = 0; i < batch.count; i++) {
+            cr_assert_not(batch.replaced[i]);
+            const float *video = batch.video + i * frames * each;
+            const int64_t start = llround(((double)video[each / 2] + 0.9) / 0.15 / 8 * rate);
+            cr_assert(start >= 0 && start < starts,
+                      "a window of %" PRId64 " frames at %g fps "
+                      "begins at frame %" PRId64,
+                      frames, rate, start);
+            seen[start]++;
+            for (int64_t j = 0; j < frames; j++) {
+                const double shown = ((double)video[j * each + each / 2] + 0.9) / 0.15,
+                             wanted = (double)(start + j) / rate * 8;
+                cr_assert_float_eq(shown, wanted, 0.7,
+                                   "frame %" PRId64 " at %g fps from %" PRId64 ": %.2f, not %.2f",
+                                   j, rate, start, shown, wanted);
+            }
+        }
+    }
+    for (int64_t i = 0; i < starts; i++)
+        cr_assert(seen[i] > 0, "no window of %" PRId64 " frames at %g fps begins at %" PRId64,
+                  frames, rate, i);
+    weft_loader_close(loader);
+}
+
+/* A clip at another rate has every frame of that rate: none is missing at its begin, within it, or at
+ * its end. */
+Test(loader, frames_at_a_rate_are_the_clips, .init = setup, .fini = teardown)
+{
+    char curated[600], counting[600];
+    snprintf(curated, sizeof curated, "%s/numbered", root);
+    snprintf(counting, sizeof counting, "%s/counting", root);
+    make_counting(curated, counting);
+    expect_frames(counting, 0, 11, 3);
+    expect_frames(counting, 8, 13, 1);
+    expect_frames(counting, 8, 11, 3);
+    expect_frames(counting, 4, 7, 1); /* frames 0, 2, ... 12 */
+    expect_frames(counting, 4, 5, 3);
+    expect_frames(counting, 3, 5, 1); /* the nearest to 0, 2.7, 5.3, 8 and 10.7 */
+    expect_frames(counting, 16, 25, 1);
 }
 
 Test(loader, batches_do_not_depend_on_ranks_or_threads, .init = setup, .fini = teardown)

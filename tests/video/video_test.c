@@ -185,6 +185,16 @@ Test(video, clips_come_cropped_resampled_and_scaled)
     cr_assert_eq(weft_clip_read(path, &q, more), WEFT_OK, "%s", weft_error_message());
     cr_assert_eq(memcmp(more, more + 32 * 32 * 3, 32 * 32 * 3 * sizeof *more), 0);
     weft_free(more);
+    /* At 48 fps the second has 48 frames: the last source frame is shown for its whole tick. */
+    cr_assert_eq(weft_clip_count(path, 48, &count), WEFT_OK);
+    cr_assert_eq(count, 48);
+    uint8_t *twice = weft_alloc(49 * 32 * 32 * 3);
+    q.frames = 48;
+    cr_assert_eq(weft_clip_read_u8(path, &q, twice), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(memcmp(twice + 46 * 32 * 32 * 3, twice + 47 * 32 * 32 * 3, 32 * 32 * 3), 0);
+    q.frames = 49;
+    cr_assert_eq(weft_clip_read_u8(path, &q, twice), WEFT_E_SHAPE);
+    weft_free(twice);
     weft_free(again);
     weft_free(bytes);
     weft_free(full);
