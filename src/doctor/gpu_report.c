@@ -1,6 +1,7 @@
 #include "doctor/gpu_report.h"
 
 #include "base/json.h"
+#include "base/kept_error.h"
 #include "base/memory.h"
 #include "comm/comm_mpi.h"
 #include "comm/comm_world.h"
@@ -128,9 +129,7 @@ static weft_status report_error(weft_gpu_report *r)
     weft_error_copy *error = weft_error_save();
     r->error = weft_strdup(weft_error_message());
     const weft_status_code written = write_report(r);
-    const weft_status_code status = error ? weft_error_restore(error) : written;
-    weft_free(error);
-    return status;
+    return weft_kept_error_return(error, written);
 }
 
 /* Compares the kernels in all precisions. Requires the lock of the files of verdicts. */

@@ -2,6 +2,7 @@
 
 #include "base/fs.h"
 #include "base/id_hash.h"
+#include "base/kept_error.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "kernel/cuda/cuda_module.h"
@@ -268,10 +269,8 @@ weft_status_code weft_cuda_trial_stop(int impl, weft_op op, weft_status_code sta
     weft_error_copy *error = weft_error_save();
     if (!suspect && weft_cuda_trial_end(impl) != WEFT_OK)
         weft_debug("the note of a trial stays");
-    status = error ? weft_error_restore(error) : status;
-    weft_free(error);
-    return weft_error_add(status, "%s of %s was tried%s", weft_op_get(op)->name,
-                          weft_cuda_impl_get(impl)->name,
+    return weft_error_add(weft_kept_error_return(error, status), "%s of %s was tried%s",
+                          weft_op_get(op)->name, weft_cuda_impl_get(impl)->name,
                           suspect ? "; the next run does not use it" : "");
 }
 

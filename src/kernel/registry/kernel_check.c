@@ -1,6 +1,7 @@
 #include "kernel/registry/kernel_check.h"
 
 #include "base/convert.h"
+#include "base/kept_error.h"
 #include "base/memory.h"
 #include "kernel/cpu/table.h"
 #include "kernel/device.h"
@@ -112,21 +113,13 @@ static weft_kernel_args args_of(const weft_node *node, const weft_view *in, weft
                               .threads = weft_host_threads()};
 }
 
-/* Restores and frees a saved error. */
-static weft_status_code keep_error(weft_error_copy *error, weft_status_code status)
-{
-    status = error ? weft_error_restore(error) : status;
-    weft_free(error);
-    return status;
-}
-
 /* Waits for work that an implementation added before its error, which stays the error. */
 static weft_status_code end_failed(const weft_device *device, weft_device_stream *stream,
                                    weft_status_code status)
 {
     weft_error_copy *error = weft_error_save();
     (void)device->wait(stream);
-    return keep_error(error, status);
+    return weft_kept_error_return(error, status);
 }
 
 /* Runs a kernel; `device`: whose memory its workspace is. */
@@ -256,7 +249,7 @@ static weft_status set_operands(const check *c, const weft_node *node, operands 
     weft_error_copy *error = weft_error_save();
     const weft_status_code ended = weft_staging_finish(c->staging);
     (void)ended;
-    return keep_error(error, status);
+    return weft_kept_error_return(error, status);
 }
 
 static void free_own(const weft_device *device, const weft_node *node, const operands *o)
