@@ -108,7 +108,7 @@ Test(attention_bf16, instruction_sets_agree)
         in[5] = half_view(4, q, 1);
         for (int s = SETS - 1; s >= 0; s--) {
             weft_view *o = out[s];
-            setenv("WEFT_CPU_ISA", sets[s], 1);
+            cpu_isa_use(sets[s]);
             o[0] = (weft_view){.dtype = WEFT_BF16, .shape = q};
             o[1] = (weft_view){.dtype = WEFT_F32, .shape = rows};
             for (int i = 2; i < 5; i++)
@@ -123,7 +123,7 @@ Test(attention_bf16, instruction_sets_agree)
                           i, d);
             }
         }
-        unsetenv("WEFT_CPU_ISA");
+        cpu_isa_use(NULL);
         for (int s = 0; s < SETS; s++)
             free_views(out[s], 5);
         free_views(in, 3);
@@ -150,12 +150,12 @@ Test(attention_bf16, bounds_of_scores)
             repeat_row(&in[0], &in[1], -1.5);
         }
         for (int s = 0; s < 2; s++) {
-            setenv("WEFT_CPU_ISA", s ? "avx512_bf16" : "avx2", 1);
+            cpu_isa_use(s ? "avx512_bf16" : "avx2");
             out[s][0] = (weft_view){.dtype = WEFT_BF16, .shape = q};
             out[s][1] = (weft_view){.dtype = WEFT_F32, .shape = rows};
             run_op(WEFT_OP_ATTENTION, &attr, in, 3, out[s], 2);
         }
-        unsetenv("WEFT_CPU_ISA");
+        cpu_isa_use(NULL);
         const double output = distance(&out[1][0], &out[0][0]),
                      lse = distance(&out[1][1], &out[0][1]);
         cr_expect(output <= 1.5e-4 && lse <= 4e-7, "case %d: %g, %g", n, output, lse);
@@ -193,12 +193,12 @@ Test(attention_bf16, weights_are_rounded)
     for (int s = 0; s < SETS; s++) {
         weft_view out[2] = {{.dtype = WEFT_BF16, .shape = q},
                             {.dtype = WEFT_F32, .shape = WEFT_SHAPE(1, 1, SQ)}};
-        setenv("WEFT_CPU_ISA", sets[s], 1);
+        cpu_isa_use(sets[s]);
         run_op(WEFT_OP_ATTENTION, &attr, in, 3, out, 2);
         cr_expect(distance(&out[0], &want) <= 4e-4, "%s: %g", sets[s], distance(&out[0], &want));
         free_views(out, 2);
     }
-    unsetenv("WEFT_CPU_ISA");
+    cpu_isa_use(NULL);
     free_views(in, 3);
     weft_free(want.data);
 }
@@ -216,7 +216,7 @@ Test(attention_bf16, shows_nan)
     for (int s = 0; s < SETS; s++) {
         weft_view out[5] = {{.dtype = WEFT_BF16, .shape = shape},
                             {.dtype = WEFT_F32, .shape = WEFT_SHAPE(1, 1, S)}};
-        setenv("WEFT_CPU_ISA", sets[s], 1);
+        cpu_isa_use(sets[s]);
         in[3] = segments;
         run_op(WEFT_OP_ATTENTION, &attr, in, 4, out, 2);
         for (int i = 2; i < 5; i++)
@@ -232,7 +232,7 @@ Test(attention_bf16, shows_nan)
                              sets[s], o, i);
         free_views(out, 5);
     }
-    unsetenv("WEFT_CPU_ISA");
+    cpu_isa_use(NULL);
     free_views(in, 3);
 }
 
@@ -257,7 +257,7 @@ Test(attention_bf16, gradient_of_like_keys)
                   grad[3];
         for (int i = 0; i < 3; i++)
             grad[i] = (weft_view){.dtype = WEFT_BF16, .shape = shape};
-        setenv("WEFT_CPU_ISA", sets[s], 1);
+        cpu_isa_use(sets[s]);
         run_op(WEFT_OP_ATTENTION, &attr, in, 3, out, 2);
         in[3] = out[0];
         in[4] = out[1];
@@ -271,7 +271,7 @@ Test(attention_bf16, gradient_of_like_keys)
         free_views(out, 2);
         free_views(grad, 3);
     }
-    unsetenv("WEFT_CPU_ISA");
+    cpu_isa_use(NULL);
     free_views(in, 3);
     weft_free(in[5].data);
 }
@@ -366,11 +366,11 @@ Test(attention_int8, scores_are_close)
         weft_view in[3] = {half_view(1, q, 1), half_view(2, k, 1), half_view(3, k, 1)};
         weft_view plain[2], out[SETS][2];
         add_to_channel(&in[1], 1, shapes[n].channel);
-        setenv("WEFT_CPU_ISA", "avx2", 1);
+        cpu_isa_use("avx2");
         attend(&attr, in, 3, plain);
         attr.int8 = true;
         for (int s = SETS - 1; s >= 0; s--) {
-            setenv("WEFT_CPU_ISA", sets[s], 1);
+            cpu_isa_use(sets[s]);
             attend(&attr, in, 3, out[s]);
             const double d = distance(&out[s][0], &plain[0]), l = distance(&out[s][1], &plain[1]);
             cr_expect(d > 3e-3 && d < 2e-2 && l > 1e-5 && l < 2e-2, "%zu, %s: %g, %g", n, sets[s],
@@ -381,7 +381,7 @@ Test(attention_int8, scores_are_close)
                           "%zu, %s, output %d: %g", n, sets[s], i,
                           distance(&out[s][i], &out[SETS - 1][i]));
         }
-        unsetenv("WEFT_CPU_ISA");
+        cpu_isa_use(NULL);
         for (int s = 0; s < SETS; s++)
             free_views(out[s], 2);
         free_views(plain, 2);
@@ -407,7 +407,7 @@ Test(attention_int8, bias_zeros_and_nan)
     view_set(&in[0], 5 * W + 2, NAN);
     for (int s = 0; s < SETS; s++) {
         weft_view out[2];
-        setenv("WEFT_CPU_ISA", sets[s], 1);
+        cpu_isa_use(sets[s]);
         attend(&attr, in, 5, out);
         for (int i = 0; i < SQ * W; i++)
             cr_expect_eq(!!isnan(view_get(&out[0], i)), i / W == 5, "%s: %d", sets[s], i);
@@ -418,7 +418,7 @@ Test(attention_int8, bias_zeros_and_nan)
         cr_expect(fabs(view_get(&out[1], 3) - log(KEPT)) < 1e-5, "%s", sets[s]);
         free_views(out, 2);
     }
-    unsetenv("WEFT_CPU_ISA");
+    cpu_isa_use(NULL);
     free_views(in, 3);
 }
 

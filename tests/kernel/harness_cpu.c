@@ -1,19 +1,15 @@
 /* Cases run on `cpu`: with every set of instructions, and on several numbers of threads. */
 #include "harness.h"
 
+#include "kernel/cpu/isa.h"
 #include "kernel/cpu/table.h"
 #include "kernel/host.h"
-
-#include <stdlib.h>
 
 /* An extension that the processor lacks runs as its widest one. */
 static void use_isa(int isa)
 {
     static const char *const name[] = {NULL, "base", "avx2", "avx512", "avx512_bf16"};
-    if (isa)
-        setenv("WEFT_CPU_ISA", name[isa], 1);
-    else
-        unsetenv("WEFT_CPU_ISA");
+    cpu_isa_use(name[isa]);
 }
 
 static void use_threads(int threads)

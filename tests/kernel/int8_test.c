@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "base/rng.h"
 #include "format/tensors/quant_blocks.h"
+#include "kernel/cpu/isa.h"
 #include "kernel/cpu/table.h"
 
 #include <criterion/criterion.h>
@@ -129,7 +130,7 @@ Test(int8, nan_and_infinity_stay_in_their_row)
     static const char *const sets[] = {"base", "avx2", "avx512", "avx512_bf16"};
     const weft_kernel *k = weft_backend_cpu.kernel[WEFT_OP_LINEAR];
     for (int i = 0; i < 4; i++) {
-        setenv("WEFT_CPU_ISA", sets[i], 1);
+        cpu_isa_use(sets[i]);
         args.workspace = weft_alloc(k->workspace(&args));
         cr_assert_eq(k->run(&args), WEFT_OK);
         for (int m = 0; m < M; m++)
@@ -138,6 +139,7 @@ Test(int8, nan_and_infinity_stay_in_their_row)
         cr_expect_eq(y[3 * N], 0, "%s: a row of tiny values", sets[i]);
         weft_free(args.workspace);
     }
+    cpu_isa_use(NULL);
 }
 
 /* Runs a kernel of cpu on one thread. */

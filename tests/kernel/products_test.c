@@ -166,7 +166,7 @@ Test(products, threads_do_not_change_bits)
     static const char *const isa[] = {"avx512_bf16", "avx2"};
     for (int i = 0; i < 6; i++) {
         const int64_t *s = large[i < 4 ? i / 2 : i - 2];
-        setenv("WEFT_CPU_ISA", isa[i < 4 ? i % 2 : 1], 1);
+        cpu_isa_use(isa[i < 4 ? i % 2 : 1]);
         op_case c = linear(s, &attr[i / 2 % 2], WEFT_BF16);
         c.label = "linear, cut";
         check_threads(&c);
@@ -178,7 +178,7 @@ Test(products, threads_do_not_change_bits)
                       .seed = 4};
         if (i < 2 || i == 5)
             check_threads(&c);
-        unsetenv("WEFT_CPU_ISA");
+        cpu_isa_use(NULL);
     }
 }
 
@@ -247,14 +247,14 @@ Test(products, huge_values_and_nan)
     static const char *const isa[] = {"avx512_bf16", "avx2", "base"};
     for (int i = 0; i < 6; i++) {
         const int64_t rows = i < 3 ? 40 : 101; /* by the library, and with own tiles */
-        setenv("WEFT_CPU_ISA", isa[i % 3], 1);
+        cpu_isa_use(isa[i % 3]);
         cr_expect_eq(product_of(rows, 3, 5), 600, "%s", isa[i % 3]);
         cr_expect_eq(product_of(rows, 0x1p120, 0x1p-120), 40, "%s", isa[i % 3]);
         cr_expect_eq(product_of(rows, 0x1p100, 0x1p100), INFINITY, "%s", isa[i % 3]);
         cr_expect_eq(product_of(rows, -INFINITY, 2), -INFINITY, "%s", isa[i % 3]);
         cr_expect(isnan(product_of(rows, NAN, 0)), "%s", isa[i % 3]);
         cr_expect(isnan(product_of(rows, INFINITY, 0)), "%s", isa[i % 3]);
-        unsetenv("WEFT_CPU_ISA");
+        cpu_isa_use(NULL);
     }
 }
 
@@ -284,13 +284,13 @@ Test(products, copy_no_operand)
                      made = {2, {1 << 20, 2048}}, square = {2, {512, 2048}};
     static const char *const isa[] = {"avx512_bf16", "avx2"};
     for (int i = 0; i < 2; i++) {
-        setenv("WEFT_CPU_ISA", isa[i], 1);
+        cpu_isa_use(isa[i]);
         const bool units = cpu_isa_get()->bf16_units;
         const int64_t most = 21 << 20, packed = (4 << 20) + (1 << 18);
         cr_expect_leq(workspace_of(WEFT_OP_LINEAR, &plain, rows, weights, made),
                       units ? packed : most);
         cr_expect_leq(workspace_of(WEFT_OP_MATMUL, &dw, rows, made, square), units ? 0 : most);
-        unsetenv("WEFT_CPU_ISA");
+        cpu_isa_use(NULL);
     }
 }
 

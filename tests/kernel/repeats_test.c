@@ -112,14 +112,14 @@ Test(repeats, attention_counts_each_key)
 {
     static const char *const sets[] = {"base", "avx2", "avx512", "avx512_bf16"};
     for (int s = 0; s < 4; s++) {
-        setenv("WEFT_CPU_ISA", sets[s], 1);
+        cpu_isa_use(sets[s]);
         for (int biased = 0; biased < 2; biased++) {
             check_attention(WEFT_F32, biased, false, 1e-6);
             check_attention(WEFT_BF16, biased, false, 4e-3);
             check_attention(WEFT_BF16, biased, true, 3e-2);
         }
     }
-    unsetenv("WEFT_CPU_ISA");
+    cpu_isa_use(NULL);
 }
 
 /* Attention of 240 keys, of which the last `equal` are equal. `apart`: their last channels are 0

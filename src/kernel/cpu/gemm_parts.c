@@ -111,7 +111,7 @@ void gemm_finish(const cpu_product *p, const float *bias, float *y, int64_t ldy)
 {
     if (!bias && p->act == WEFT_ACT_NONE)
         return;
-    const cpu_isa *isa = cpu_isa_get(); /* reads the environment: once for all rows */
+    const cpu_isa *isa = cpu_isa_get();
     for (int64_t m = 0; m < p->M; m++)
         finish_row(isa, p, bias, y + m * ldy, p->N);
 }

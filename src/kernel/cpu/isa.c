@@ -42,16 +42,10 @@ static bool is_isa(const char *name)
     return i < sizeof known / sizeof *known;
 }
 
-const cpu_isa *cpu_isa_get(void)
+/* The set of this name, or the widest of the processor. */
+static const cpu_isa *find(const char *wanted)
 {
-    static atomic_bool warned;
-    const char *wanted = getenv("WEFT_CPU_ISA");
     const cpu_isa *best = NULL;
-    if (wanted && !is_isa(wanted) && !atomic_exchange(&warned, true))
-        weft_warning(WEFT_MSG_ENVIRONMENT_IGNORED, WEFT_AT(.key = "WEFT_CPU_ISA", .value = wanted),
-                     "\"%s\" is not base, avx2, avx512 or avx512_bf16; the widest that the "
-                     "processor supports is used",
-                     wanted);
     for (const cpu_isa *const *isa = widest_first; *isa; isa++)
         if (runs(*isa)) {
             if (wanted && strcmp(wanted, (*isa)->name) == 0)
@@ -60,6 +54,35 @@ const cpu_isa *cpu_isa_get(void)
                 best = *isa;
         }
     return best;
+}
+
+static const cpu_isa *of_environment(void)
+{
+    static atomic_bool warned;
+    const char *wanted = getenv("WEFT_CPU_ISA");
+    if (wanted && !is_isa(wanted) && !atomic_exchange(&warned, true))
+        weft_warning(WEFT_MSG_ENVIRONMENT_IGNORED, WEFT_AT(.key = "WEFT_CPU_ISA", .value = wanted),
+                     "\"%s\" is not base, avx2, avx512 or avx512_bf16; the widest that the "
+                     "processor supports is used",
+                     wanted);
+    return find(wanted);
+}
+
+static _Atomic(const cpu_isa *) chosen;
+
+const cpu_isa *cpu_isa_get(void)
+{
+    const cpu_isa *isa = atomic_load_explicit(&chosen, memory_order_acquire);
+    if (!isa) {
+        isa = of_environment();
+        atomic_store_explicit(&chosen, isa, memory_order_release);
+    }
+    return isa;
+}
+
+void cpu_isa_use(const char *name)
+{
+    atomic_store(&chosen, name ? find(name) : NULL);
 }
 
 bool cpu_has_tiles(void)

@@ -4,8 +4,12 @@
 #include "kernel/cpu/simd.h"
 
 /* Returns the instruction set named by WEFT_CPU_ISA ("base", "avx2", "avx512", "avx512_bf16") if
- * the processor has it. Otherwise returns the widest that the processor has. */
+ * the processor has it. Otherwise returns the widest that the processor has. The first call of the
+ * process reads the environment. */
 const cpu_isa *cpu_isa_get(void);
+/* Uses the set of this name instead, or the widest that the processor has: for tests. NULL: the one
+ * of the environment. No kernel may run. */
+void cpu_isa_use(const char *name);
 /* Returns true if the processor multiplies tiles of bf16 (AMX), which oneDNN uses. */
 bool cpu_has_tiles(void);
 /* Converts n elements of bf16, f16, f8 or f32 to f32, or back. Threaded. */
