@@ -85,6 +85,34 @@ stages:
   - {steps: 8, batch: 5, frames: 5, height: 32, width: 32, lr: 1e-3, warmup_steps: 0, lr_schedule: constant}
 Y
 }
+# train CONFIG NAME [OPTIONS...]: trains CONFIG.yaml in runs/NAME; its messages are in NAME.log.
+train() {
+    local config=$1 name=$2
+    shift 2
+    "$WEFT" train "$config.yaml" --set "out=runs/$name" "$@" >"$name.log" 2>&1 || { cat "$name.log"; fail "weft train $config.yaml $*"; }
+}
+# resumes_bitwise CONFIG: a run that stops after 2 steps and resumes has the model of a whole one.
+# The caller has included tests/messages.sh.
+resumes_bitwise() {
+    train "$1" "$1"
+    train "$1" "$1-half" --set stages.0.steps=2
+    train "$1" "$1-half"
+    has_message "$1-half.log" run-resumed value=2 || fail "$1 did not resume from step 2"
+    cmp "runs/$1/model/transformer/diffusion_pytorch_model.safetensors" \
+        "runs/$1-half/model/transformer/diffusion_pytorch_model.safetensors" || fail "$1: the model differs after resuming"
+}
+# layout CONFIG RANKS [OPTIONS...]: the losses and gradient norms of 4 steps are those of one rank in
+# runs/CONFIG, which the check CONFIG has written.
+layout() {
+    local config=$1 n=$2
+    shift 2
+    needs "$config"
+    ranks "$n" "$WEFT" train "$config.yaml" --set "out=runs/ranks" "$@" >ranks.log 2>&1 || { cat ranks.log; fail "$*"; }
+    paste <(losses "runs/$config") <(losses runs/ranks) | awk '
+        function off(a, b, by) {return (a > b ? a - b : b - a) > by * (a > 0 ? a : -a)}
+        off($2, $5, 1e-5) || off($3, $6, 1e-4) {print; bad = 1} END {exit bad || NR != 4}' || fail "$config, $*: losses differ from one rank"
+    rm -r runs/ranks
+}
 # Mixed shards, an autoencoder, and c.yaml with a model and its text encoder, to which the caller
 # appends the stages.
 begin_cascade_config() {

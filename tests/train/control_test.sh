@@ -40,32 +40,9 @@ write channels WanTransformer3DModel '{num_layers: 2, num_attention_heads: 2, at
 # the control branch of Cosmos Transfer 2.5
 net='num_attention_heads: 2, attention_head_dim: 12, mlp_ratio: 2.0, text_embed_dim: 16, adaln_lora_dim: 6, extra_pos_embed_type: null, img_context_dim_in: 10, img_context_dim_out: 24, use_crossattn_projection: true, crossattn_proj_in_channels: 16, encoder_hidden_states_channels: 16'
 write branch CosmosTransformer3DModel "{num_layers: 2, in_channels: 5, out_channels: 4, controlnet_block_every_n: 1, $net, controlnet: {n_controlnet_blocks: 2, in_channels: 10, latent_channels: 6, model_channels: 24, $net}}"
-train() { # CONFIG NAME OPTIONS...
-    local config=$1 name=$2
-    shift 2
-    "$WEFT" train "$config.yaml" --set "out=runs/$name" "$@" >"$name.log" 2>&1 || { cat "$name.log"; fail "weft train $config.yaml $*"; }
-}
-resumes_bitwise() { # CONFIG
-    train "$1" "$1"
-    train "$1" "$1-half" --set stages.0.steps=2
-    train "$1" "$1-half"
-    has_message "$1-half.log" run-resumed value=2 || fail "$1 did not resume from step 2"
-    cmp "runs/$1/model/transformer/diffusion_pytorch_model.safetensors" \
-        "runs/$1-half/model/transformer/diffusion_pytorch_model.safetensors" || fail "$1: the model differs after resuming"
-}
 check port resumes_bitwise port
 check channels resumes_bitwise channels
 check branch resumes_bitwise branch
-layout() { # CONFIG RANKS OPTIONS...
-    local config=$1 n=$2
-    shift 2
-    needs "$config"
-    ranks "$n" "$WEFT" train "$config.yaml" --set "out=runs/ranks" "$@" >ranks.log 2>&1 || { cat ranks.log; fail "$*"; }
-    paste <(losses "runs/$config") <(losses runs/ranks) | awk '
-        function off(a, b, by) {return (a > b ? a - b : b - a) > by * (a > 0 ? a : -a)}
-        off($2, $5, 1e-5) || off($3, $6, 1e-4) {print; bad = 1} END {exit bad || NR != 4}' || fail "$config, $*: losses differ from one rank"
-    rm -r runs/ranks
-}
 check port_dp layout port 2 --set parallel.dp=2
 check port_cp layout port 2 --set parallel.cp=2
 check port_tp_fsdp layout port 4 --set parallel.tp=2 --set parallel.fsdp=2

@@ -29,19 +29,6 @@ stages:
 Y
 }
 for name in ltx2 ltx23; do write $name $name; done
-train() { # CONFIG NAME OPTIONS...
-    local config=$1 name=$2
-    shift 2
-    "$WEFT" train "$config.yaml" --set "out=runs/$name" "$@" >"$name.log" 2>&1 || { cat "$name.log"; fail "weft train $config.yaml $*"; }
-}
-resumes_bitwise() { # CONFIG
-    train "$1" "$1"
-    train "$1" "$1-half" --set stages.0.steps=2
-    train "$1" "$1-half"
-    has_message "$1-half.log" run-resumed value=2 || fail "$1 did not resume from step 2"
-    cmp "runs/$1/model/transformer/diffusion_pytorch_model.safetensors" \
-        "runs/$1-half/model/transformer/diffusion_pytorch_model.safetensors" || fail "$1: the model differs after resuming"
-}
 for name in ltx2 ltx23; do check $name resumes_bitwise $name; done
 # Both streams have a loss, and the clip without sound is counted.
 both_streams() {
@@ -79,16 +66,6 @@ assert silent["sound_loss"] == 0 and silent["with_sound"] == 0 and silent["loss"
 PY
 }
 check options options
-layout() { # CONFIG RANKS OPTIONS...
-    local config=$1 n=$2
-    shift 2
-    [ "$config" = deep ] || needs "$config"
-    ranks "$n" "$WEFT" train "$config.yaml" --set "out=runs/ranks" "$@" >ranks.log 2>&1 || { cat ranks.log; fail "$*"; }
-    paste <(losses "runs/$config") <(losses runs/ranks) | awk '
-        function off(a, b, by) {return (a > b ? a - b : b - a) > by * (a > 0 ? a : -a)}
-        off($2, $5, 1e-5) || off($3, $6, 1e-4) {print; bad = 1} END {exit bad || NR != 4}' || fail "$config, $*: losses differ from one rank"
-    rm -r runs/ranks
-}
 check dp layout ltx23 2 --set parallel.dp=2
 check fsdp layout ltx23 2 --set parallel.fsdp=2
 check cp layout ltx23 2 --set parallel.cp=2
@@ -97,11 +74,8 @@ check tp layout ltx2 2 --set parallel.tp=2
 # a new model, whose two layers are two stages
 config='{in_channels: 4, out_channels: 4, num_attention_heads: 2, attention_head_dim: 12, cross_attention_dim: 24, audio_in_channels: 8, audio_out_channels: 8, audio_num_attention_heads: 2, audio_attention_head_dim: 8, audio_cross_attention_dim: 16, num_layers: 2, caption_channels: 12, rope_type: split, audio_sampling_rate: 400, audio_hop_length: 10}'
 sed "s|^transformer:.*|transformer: {class: LTX2VideoTransformer3DModel, config: $config}|" ltx2.yaml >deep.yaml
-stages() {
-    train deep deep
-    layout deep 2 --set parallel.pp=2
-}
-check pp stages
+check deep train deep deep
+check pp layout deep 2 --set parallel.pp=2
 # Clips of two lengths and images in one stage: the sound has the length of its clip, and an image has
 # none. Batches of a step are parts of the loader's batch.
 several_sizes() {
