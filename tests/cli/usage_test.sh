@@ -40,6 +40,10 @@ refuse 1 option-conflict key=--measure "text~=--ranks" -- doctor --measure --ran
 refuse 1 option-no-effect key=--parallel "text~=--ranks" -- doctor --parallel tp=2
 refuse 1 option-no-effect key=--out "text~=--collectives" -- doctor --out x.json
 refuse 2 option-unknown key=--bogus verb=generate -- generate --bogus
+an_unlike_option_is_not_suggested() { refused 2 option-unknown key=--bogus -- generate --bogus && ! has_message out option-unknown 'nearest=?*' 2>/dev/null; }
+check an_unlike_option_is_not_suggested
+only_existing_plugins_are_named() { "$WEFT" doctor >page.txt 2>&1 && ! grep -i plugin page.txt; }
+check only_existing_plugins_are_named
 refuse 2 option-unknown key=--promt "text~=--prompt" -- generate --promt
 for option in '--ranks 4' '--iterations 2' '--svg x.svg'; do
     refuse 1 option-no-effect key="${option% *}" "text~=--dry-run" -- train x.yaml $option

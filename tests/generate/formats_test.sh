@@ -45,6 +45,7 @@ for extension in mp4 webm gif; do
     db[${#db[@]}]=$(psnr "v.$extension" v.npy) || fail "frames of v.$extension"
 done
 quietly "$WEFT" generate "${options[@]}" --frames 1 --frames-npy --out v.png
+has_message quiet.log job-report 'text~=1 frame,' || fail "one frame is not counted as \"1 frame\""
 png=$(psnr v.png v.npy) || fail "frames of v.png"
 echo "PSNR: mp4 ${db[0]}, webm ${db[1]}, gif ${db[2]}, png $png dB"
 at_least "${db[1]}" "$(awk "BEGIN {print ${db[0]} - 1}")" "webm (the mp4 has ${db[0]} dB)"
