@@ -28,7 +28,7 @@ MUTANTS = [
      "weft_seed_mix(weft_seed_mix(seed, WEFT_RNG_SHUFFLE), epoch / 2)", "data:loader/* data:order/*"),
     ("data-window-span", "src/data/sample_order.c", "((uint64_t)window << FRACTION)", "((uint64_t)(2 * window) << FRACTION)", "data:order/*"),
     ("data-turn-counts", "src/data/sample_order.c", "taken[best] += batch[best];", "taken[best] += 1;", "data:loader/* data:order/*"),
-    ("data-blend-position", "src/data/loader_blend.c", "(start + i) % part->count", "i % part->count", "data:blend/*"),
+    ("data-blend-position", "src/data/loader_blend.c", "(start + i) % part->count", "(0 * start + i) % part->count", "data:blend/*"),
     ("data-split-name", "src/data/dataset.c", " || names.name[i][split_len] != '-')))", ")))", "data:*"),
     ("data-skipped-counts", "src/data/loader_buckets.c", "if (f->bucket >= 0 && !f->skipped)", "if (f->bucket >= 0)", "data:loader/* train/latents/latents_test.sh"),
     ("data-bucket-aspect", "src/data/loader_buckets.c", "aspect > nearest + 0.05", "aspect > nearest + 0.5", "data:loader/*"),
