@@ -249,6 +249,14 @@ static bool keep_received(attempt *a)
     return r->kept == r->bytes;
 }
 
+/* Whether a reply has less than its range although the connection did not end: a server or proxy
+ * between sent the length of a part. */
+static bool is_short(const attempt *a)
+{
+    const weft_http_range *r = a->request->range;
+    return r && is_success(a->reply->status) && a->reply->received < r->bytes;
+}
+
 static int on_progress(void *user, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
 {
     const attempt *own = user;
@@ -408,6 +416,8 @@ static weft_status try_once(weft_http *h, const weft_http_request *q, weft_http_
     h->curl->easy_getinfo(easy, CURLINFO_HTTP_CONNECTCODE, &proxy_status);
     h->curl->slist_free_all(list);
     give_handle(h, easy);
+    if (code == CURLE_OK && is_short(&a))
+        code = CURLE_PARTIAL_FILE;
     if (code == CURLE_OK)
         empty_stage(&a);
     else if (!a.overflow && keep_received(&a))

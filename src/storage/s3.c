@@ -229,13 +229,20 @@ static bool has_code(const char *code, const char *const *codes, int count)
     return false;
 }
 
+static bool is_success(int status)
+{
+    return status >= 200 && status < 300;
+}
+
 /* Failures that pass although their status says otherwise. A reply with status 200 may contain an
- * error: the server had sent the status before it knew. */
+ * error: the server had sent the status before it knew. It may also end before its last element. */
 static bool is_transient(int status, const char *body)
 {
     static const char *const codes[] = {"RequestTimeout", "SlowDown", "InternalError",
                                         "ServiceUnavailable", "Throttling"};
     char code[64];
+    if (is_success(status) && weft_xml_is_cut(body))
+        return true;
     if (status == 0 || !body || !strstr(body, "<Error>"))
         return false;
     weft_xml_text(strstr(body, "<Error>"), "Code", code, sizeof code);
@@ -320,9 +327,11 @@ static weft_status fail(const weft_s3 *s, const weft_s3_request *q, const weft_h
         kind,
         WEFT_AT(.file = location, .value = *code ? code : number,
                 WEFT_DETAILS(WEFT_WORD("method", q->method), WEFT_DETAIL("status", reply->status))),
-        "%s at %s: status %d%s%s%s%s. %s.", q->method,
+        "%s at %s: status %d%s%s%s%s%s. %s.", q->method,
         s->settings.endpoint ? s->settings.endpoint : region, reply->status, *code ? ", " : "",
-        code, *text ? ": " : "", text, remedy_of(kind, q));
+        code, *text ? ": " : "", text,
+        is_success(reply->status) && !error ? ", but the end of the reply is missing" : "",
+        remedy_of(kind, q));
 }
 
 /* ---- sending ------------------------------------------------------------------------------- */
@@ -397,7 +406,7 @@ weft_status weft_s3_send(weft_s3 *s, const weft_s3_request *q, weft_http_reply *
         WEFT_GO(send_once(s, q, location.data, region, reply));
     }
     const bool error = reply->body.data && strstr(reply->body.data, "<Error>");
-    if (reply->status < 200 || reply->status > 299 || error)
+    if (!is_success(reply->status) || error || weft_xml_is_cut(reply->body.data))
         WEFT_GO(fail(s, q, reply, location.data, region));
 out:
     weft_buf_free(&location);

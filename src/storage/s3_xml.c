@@ -100,3 +100,32 @@ const char *weft_xml_text(const char *xml, const char *name, char *text, int64_t
     weft_buf_free(&decoded);
     return text;
 }
+
+/* The first element, after declarations; NULL: the text ends before it. */
+static const char *find_root(const char *xml)
+{
+    while (xml && (xml[1] == '?' || xml[1] == '!')) {
+        xml = strchr(xml, '>');
+        xml = xml ? strchr(xml, '<') : NULL;
+    }
+    return xml;
+}
+
+bool weft_xml_is_cut(const char *xml)
+{
+    static const char space[] = " \t\r\n";
+    if (!xml || xml[strspn(xml, space)] != '<')
+        return false;
+    const char *root = find_root(xml + strspn(xml, space));
+    if (!root)
+        return true;
+    const size_t name = strcspn(root + 1, "/> \t\r\n");
+    size_t end = strlen(root);
+    while (end && isspace((unsigned char)root[end - 1]))
+        end--;
+    if (end > 2 && strchr(root, '>') == root + end - 1 && root[end - 2] == '/')
+        return false;
+    const char *tag = end >= 2 * name + 5 ? root + end - name - 3 : "";
+    return strncmp(tag, "</", 2) != 0 || strncmp(tag + 2, root + 1, name) != 0 ||
+           tag[name + 2] != '>';
+}

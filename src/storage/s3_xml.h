@@ -4,6 +4,8 @@
 
 #include "base/memory.h"
 
+#include <stdbool.h>
+
 /* Returns the content of the next element of this name from `from` on, up to its end tag, and sets
  * *bytes; NULL: none. The content of nested elements is included. */
 const char *weft_xml_find(const char *from, const char *name, int64_t *bytes);
@@ -14,5 +16,8 @@ int64_t weft_uri_decode(char *text, int64_t bytes);
 /* Copies the decoded content of the first element of this name into text[size], cut if longer; ""
  * without one. Returns text. */
 const char *weft_xml_text(const char *xml, const char *name, char *text, int64_t size);
+/* Whether the text begins as XML and does not have the end tag of its first element, as after a
+ * reply that was cut. NULL and other text: false. */
+bool weft_xml_is_cut(const char *xml);
 
 #endif

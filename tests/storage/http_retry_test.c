@@ -1,4 +1,5 @@
 /* Delays of repeated requests, and values of replies. */
+#include "base/config.h"
 #include "storage/http_retry.h"
 #include "storage/remote_facts.h"
 #include "storage/s3_xml.h"
@@ -36,6 +37,24 @@ Test(http_retry, servers_ask_for_a_delay)
     cr_assert_eq(weft_http_retry_ms(1, 0, "soon", 0), 50);
     cr_assert_eq(weft_http_retry_ms(1, 0, "Fri, 24 May 2013 00:00:07 GMT", 1369353600), 7050);
     cr_assert_eq(weft_http_retry_ms(1, 0, "Fri, 24 May 2013 00:00:07 GMT", 1369353700), 50);
+}
+
+/* Each beginning of a reply that is shorter than the reply is cut; an empty one is not XML. */
+Test(s3_xml, cut_replies_are_found)
+{
+    static const char *const whole[] = {"<?xml version=\"1.0\"?>\n<L x=\"1\"><K>L</K></L>",
+                                        " \n<!-- x --><Lists><List>a</List></Lists>\r\n", "<L/>",
+                                        "<L a=\"b\" />"};
+    for (int i = 0; i < WEFT_COUNT(whole); i++) {
+        const char *first = strchr(whole[i], '<'), *last = strrchr(whole[i], '>');
+        cr_expect(!weft_xml_is_cut(whole[i]), "%s", whole[i]);
+        for (const char *end = first + 1; end <= last; end++) {
+            char part[128];
+            snprintf(part, sizeof part, "%.*s", (int)(end - whole[i]), whole[i]);
+            cr_expect(weft_xml_is_cut(part), "%s", part);
+        }
+    }
+    cr_expect(!weft_xml_is_cut(NULL) && !weft_xml_is_cut("") && !weft_xml_is_cut("no XML"));
 }
 
 Test(s3_xml, elements_and_entities)

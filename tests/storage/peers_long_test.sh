@@ -1,5 +1,5 @@
 #!/bin/bash
-# Objects of the aws client in both directions, owners, curation, training runs and models in buckets of three independent servers: juicefs gateway, rclone
+# Objects of the aws client in both directions, owners, curation, training runs, models and latents in buckets of three independent servers: juicefs gateway, rclone
 # serve s3 and moto, if they are in the PATH. Results are bitwise equal to folders. `make test-long`.
 . "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
@@ -64,6 +64,12 @@ vae() {
         --set stages.0.lr_schedule=constant --set stages.0.warmup_steps=0
 }
 vae folder 4 >log 2>&1 || fail_with log "train"
+head -c 40000000 /dev/urandom >big
+dit() { # OUT LATENTS
+    ranks 2 "$WEFT" train dit.yaml --set "out=$1" --set "autoencoder.weights=$PWD/folder/model/vae" --set "data.latents=$2" --set checkpoint.interval=0 \
+        --set stages.1.frames=9 >"$1.log" 2>&1
+}
+dit latents-run latents-folder && losses latents-run >latents.losses || fail_with latents-run.log "train dit"
 "$WEFT" convert folder/model/vae converted --dtype bf16 >log 2>&1 || fail_with log "convert"
 
 curation() { # SERVER: footage and output in the bucket, two shards at once, and another machine finishes
@@ -95,7 +101,6 @@ models() { # SERVER: weft convert from and to the bucket
 }
 transfers() { # SERVER: objects of several parts, and a folder of clips that aws has written
     store() { "$WEFT_BUILD/test-tools/store" "$@"; }
-    head -c 40000000 /dev/urandom >big
     aws_s3 cp big s3://bucket/parts/aws.bin && store s3://bucket/parts get aws.bin | cmp - big || return 1
     store s3://bucket/parts put weft.bin <big && aws_s3 cp s3://bucket/parts/weft.bin got && cmp got big || return 1
     aws_s3 cp --recursive out s3://bucket/clips --exclude 'state/*' || return 1
@@ -132,6 +137,34 @@ assert spans and all(a[1] <= b[0] for a, b in zip(spans, spans[1:])), spans' || 
     aws_s3 cp claim.json s3://bucket/owned/.weft-owner/far.json || return 1
     ! wait $i && has_message error.log folder-locked level=error value=far || { cat error.log; return 1; }
 }
+latents() { # SERVER: a latent cache that two ranks write; another machine reads it and writes nothing
+    local i
+    for i in 0 1; do
+        export WEFT_COPIES=$PWD/copies-$1-latents-$i WEFT_CACHE=$PWD/cache-$1-latents-$i
+        dit "latents-$1-$i" s3://bucket/latents || { cat "latents-$1-$i.log"; return 1; }
+        losses "latents-$1-$i" | cmp - latents.losses || return 1
+        aws_s3 ls --recursive s3://bucket/latents/ && cp aws.log "listed-$i" || return 1
+    done
+    grep -q '/complete$' listed-0 && grep -q '/train-0001-000000.tar$' listed-0 && cmp listed-0 listed-1 || { cat listed-0; return 1; }
+    ! grep -E 'weft-owner|lock|\.tmp\.' listed-0
+}
+faults() { # SERVER: objects and a curation through a proxy with faults; other clients see whole objects
+    local name
+    export WEFT_COPIES=$PWD/copies-$1-faults WEFT_CACHE=$PWD/cache-$1-faults AWS_MAX_ATTEMPTS=12
+    start_proxy "${AWS_ENDPOINT_URL_S3-$AWS_ENDPOINT_URL}" 17
+    through() { AWS_ENDPOINT_URL_S3=$proxy "$@"; }
+    rm -f proxy-requests
+    for name in 1 2 3; do
+        through "$WEFT_BUILD/test-tools/store" s3://bucket/faults put $name.bin <big 2>log || { cat log; return 1; }
+        aws_s3 cp s3://bucket/faults/$name.bin got && cmp got big || return 1
+        through "$WEFT_BUILD/test-tools/store" s3://bucket/faults get $name.bin 2>log | cmp - big || { cat log; return 1; }
+    done
+    through "$WEFT" curate --in s3://bucket/footage --out s3://bucket/faulted "${sets[@]}" >log 2>&1 || { cat log; return 1; }
+    aws_s3 cp --recursive s3://bucket/faulted "faulted-$1" || return 1
+    diff -r out/clips "faulted-$1/clips" && diff -r out/metas "faulted-$1/metas" || return 1
+    for name in manifest.jsonl rejects.jsonl summary.json; do cmp "out/$name" "faulted-$1/$name" || return 1; done
+    for name in delay busy unsent unanswered cut short; do grep -q "^$name " proxy-requests || fail "no request was '$name'"; done
+}
 for server in juicefs rclone moto_server; do
     command -v "$server" >/dev/null && command -v aws >/dev/null || { echo "# no $server"; continue; }
     "start_$server"
@@ -145,6 +178,8 @@ for server in juicefs rclone moto_server; do
     check "curation_$server" curation "$server"
     check "training_$server" training "$server"
     check "models_$server" models "$server"
+    check "latents_$server" latents "$server"
+    check "faults_$server" faults "$server"
 done
 [ "$check_total" -gt 0 ] || skip "no juicefs, rclone or moto_server with aws"
 finish

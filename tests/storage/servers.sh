@@ -19,6 +19,15 @@ start_s3() {
 fault() { printf '%s\n' "$@" >data/faults; }
 # no_fault_is_left: all faults were used.
 no_fault_is_left() { [ ! -s data/faults ] || fail "unused faults: $(cat data/faults)"; }
+# start_proxy URL SEED: a proxy with faults before the server, until the script ends. Sets `proxy`, its
+# URL. ./proxy-requests has its requests.
+start_proxy() {
+    local port
+    # bash warns of a second coproc
+    { coproc PROXY { exec python3 -IS "$SRC/tests/storage/fault_proxy.py" "${1##*:}" "$2" "$PWD/proxy-requests"; }; } 2>/dev/null
+    read -r port <&"${PROXY[0]}" || fail "the proxy did not start"
+    proxy=http://127.0.0.1:$port
+}
 # start_moto: the same with moto_server, whose user must sign.
 start_moto() {
     local port user
