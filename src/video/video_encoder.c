@@ -5,6 +5,8 @@
 
 #include <libavcodec/avcodec.h>
 #include <libavutil/opt.h>
+#include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -82,8 +84,34 @@ static const char *list_encoders(char text[256])
     return text;
 }
 
+/* First error that FFmpeg logs on this thread, such as "Cannot load libcuda.so.1"; "" if none. */
+static _Thread_local char first_error[128];
+
+static void keep_error(void *object, int level, const char *format, va_list values)
+{
+    (void)object;
+    if (level > AV_LOG_ERROR || first_error[0])
+        return;
+    vsnprintf(first_error, sizeof first_error, format, values);
+    first_error[strcspn(first_error, "\n")] = 0;
+}
+
+/* Opens and closes the encoder. Returns FFmpeg's error, which `first_error` may explain. */
+static int start_encoder(AVCodecContext *context, const AVCodec *codec)
+{
+    first_error[0] = 0;
+    av_log_set_level(AV_LOG_ERROR);
+    av_log_set_callback(keep_error);
+    const int error = avcodec_open2(context, codec, NULL);
+    avcodec_free_context(&context);
+    av_log_set_callback(av_log_default_callback);
+    av_log_set_level(AV_LOG_QUIET);
+    return error;
+}
+
 /* Starts the encoder for a small video. */
-static weft_status try_encoder(const encoder *e, const AVCodec *codec, int crf, const char *preset)
+static weft_status try_encoder(const encoder *e, const AVCodec *codec, int crf, const char *preset,
+                               const char *key)
 {
     char text[AV_ERROR_MAX_STRING_SIZE];
     AVCodecContext *context = avcodec_alloc_context3(codec);
@@ -93,15 +121,14 @@ static weft_status try_encoder(const encoder *e, const AVCodec *codec, int crf, 
     context->pix_fmt = AV_PIX_FMT_YUV420P;
     context->time_base = (AVRational){1, 25};
     context->thread_count = 1;
-    av_log_set_level(AV_LOG_QUIET);
     weft_video_encoder_set(context, e->name, crf, preset);
-    const int error = avcodec_open2(context, codec, NULL);
-    avcodec_free_context(&context);
+    const int error = start_encoder(context, codec);
     if (error >= 0)
         return WEFT_OK;
-    return weft_error(WEFT_MSG_VIDEO_ENCODER, WEFT_AT(.value = e->name),
+    return weft_error(WEFT_MSG_VIDEO_ENCODER, WEFT_AT(.key = key, .value = e->name),
                       "the encoder %s does not start with the preset '%s' (%s). %s", e->name,
-                      preset_of(e, preset), av_make_error_string(text, sizeof text, error),
+                      preset_of(e, preset),
+                      first_error[0] ? first_error : av_make_error_string(text, sizeof text, error),
                       strstr(e->name, "nvenc") ? "It needs an NVIDIA GPU with NVENC and its driver."
                                                : "Give another preset, or another encoder.");
 }
@@ -127,5 +154,5 @@ weft_status weft_video_encoder_check(const char *name, int crf, const char *pres
                           "'%s' is not a preset of %s; use one of ultrafast, superfast, veryfast, "
                           "faster, fast, medium, slow, slower, veryslow, placebo",
                           preset, name);
-    return strcmp(name, "libx264") == 0 ? WEFT_OK : try_encoder(e, codec, crf, preset);
+    return strcmp(name, "libx264") == 0 ? WEFT_OK : try_encoder(e, codec, crf, preset, key);
 }

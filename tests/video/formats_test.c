@@ -171,6 +171,27 @@ Test(formats, encoders_of_clips)
     cr_expect_neq(weft_video_encoder_check("libsvtav1", 30, "", "clips.encoder"), WEFT_OK);
 }
 
+/* An encoder of a GPU works, or its error names the missing part: the encoder, FFmpeg's reason
+ * (a library that is not there, for instance) or the hardware. */
+Test(formats, missing_hardware_encoders_are_explained)
+{
+    static const char *const names[] = {"h264_nvenc", "hevc_nvenc", "av1_nvenc"};
+    for (int i = 0; i < WEFT_COUNT(names); i++) {
+        if (weft_video_encoder_check(names[i], 23, "", "clips.encoder") == WEFT_OK)
+            continue;
+        const char *text = weft_error_message();
+        const bool absent = strstr(text, "this FFmpeg has no encoder") != NULL,
+                   unable = strstr(text, "does not start") && strstr(text, "needs an NVIDIA GPU");
+        cr_expect(strstr(text, names[i]) && (absent || unable), "%s", text);
+        cr_expect(!absent || strstr(text, "use one of libx264"), "%s", text);
+        cr_expect(!strstr(text, "rror occurred") && !strstr(text, "()"), "no reason: %s", text);
+        cr_expect_eq(weft_error_class(), WEFT_MSG_VIDEO_ENCODER);
+    }
+    cr_expect_neq(weft_video_encoder_check("h264_vaapi", 23, "", "clips.encoder"), WEFT_OK);
+    cr_expect(strstr(weft_error_message(), "not an encoder that weft sets"), "%s",
+              weft_error_message());
+}
+
 Test(formats, each_is_read_back_as_written)
 {
     compare(128, 96);
