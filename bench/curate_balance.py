@@ -258,18 +258,23 @@ def compare(videos, counts):
 
 # ---- memory of the driver ------------------------------------------------------------------------
 
+# A program in place of `weft`: it lists videos.
+LISTS = """#!{python} -IS
+import json, sys
+names = [f"folder-{{i // 1000:04}}/video-{{i:09}}.mp4" for i in range({videos})]
+for line in sys.stdin if "--worker" in sys.argv else []:
+    stages = ["write", "caption"] if "clips" in line else ["analyse", "score"]
+    print(json.dumps({{"done": True, "stages": stages, "videos": names}}))
+"""
+
 # A module `ray` whose actors answer at once, for the driver as it is.
 STAND_IN = """
-import itertools, os, sys, types
+import itertools, sys, types
 exceptions = sys.modules["ray.exceptions"] = types.ModuleType("ray.exceptions")
 exceptions.RayActorError = exceptions.RayTaskError = type("RayError", (Exception,), {})
 results, number = {}, itertools.count()
 def answer(task):
     kind = task["task"]
-    if kind.startswith("list"):
-        names = [f"folder-{i // 1000:04}/video-{i:09}.mp4" for i in range(int(os.environ["VIDEOS"]))]
-        stages = ["write", "caption"] if kind == "list-clips" else ["analyse", "score"]
-        return {"done": True, "stages": stages, "videos": names}
     ids = [f"{task['video']}-{i:06}" for i in range(4)] if kind == "write" else []
     return {"done": True, "seconds": 0.0, "unscored": True, "clips": len(ids), "uncaptioned": ids}
 def keep(result):
@@ -294,8 +299,11 @@ def driver_bytes(videos):
         with open(os.path.join(folder, "ray.py"), "w", encoding="utf-8") as file:
             file.write(STAND_IN)
         os.mkdir(os.path.join(folder, "in"))
-        environment = dict(os.environ, PYTHONPATH=folder, VIDEOS=str(videos))
-        command = [sys.executable, os.path.join(TOOLS, "ray_curate.py"), "--weft", "/bin/true", "--in",
+        weft = os.path.join(folder, "weft")
+        with open(weft, "w", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o755)) as file:
+            file.write(LISTS.format(python=sys.executable, videos=videos))
+        environment = dict(os.environ, PYTHONPATH=folder)
+        command = [sys.executable, os.path.join(TOOLS, "ray_curate.py"), "--weft", weft, "--in",
                    os.path.join(folder, "in"), "--out", os.path.join(folder, "out")]
         child = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
         _, status, usage = os.wait4(child.pid, 0)

@@ -3,11 +3,11 @@
 
     ray_curate.py --in FOOTAGE --out CURATED [--workers N] [--address auto] [-- CONFIG --set KEY=VALUE]
 
-Each Ray actor runs one `weft curate --worker` and gives it one task at a time: a video to analyse or
-to write, or a batch of videos to score or of clips to caption (curate_stages.py has the rule). Records
-and clips are files below --out, which all machines must see. They are the state: a killed driver,
-actor or machine loses at most the tasks in work, and the same command continues. At the end this
-machine runs `weft curate --finish`. The result is that of `weft curate` on one machine, byte for byte.
+Each Ray actor keeps one `weft curate --worker` and passes it tasks: a video to analyse or to write, or
+a batch of videos to score or of clips to caption (curate_stages.py has the rule). Records and clips
+are files below --out, which all machines must see. They are the state: a killed driver, actor or
+machine loses at most the tasks in work, and the same command continues. At the end this machine runs
+`weft curate --finish`. The result is that of `weft curate` on one machine, byte for byte.
 
 Exit status: 0 done, 1 a video failed on every attempt or the last pass failed.
 """
@@ -27,26 +27,21 @@ from curate_stages import Stages, first_stages, second_stages
 ATTEMPTS = 3  # of a video or clip, before the run ends with an error
 
 
-class WorkerEnded(Exception):
-    """The process of `weft curate --worker` ended before it answered."""
-
-
-def version_of(weft):
-    """The line of `weft --version`."""
-    return subprocess.run([weft, "--version"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+def output(command, text=None):
+    """The standard output of a command."""
+    return subprocess.run(command, input=text, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 
 
 class Worker:
     """An actor with one worker process, which ends when its standard input closes."""
 
     def __init__(self, command, version):
-        self.command, self.version = command, version
-        self.process = None
+        self.command, self.version, self.process = command, version, None
 
     def start(self):
-        own = version_of(self.command[0])
+        own = output([self.command[0], "--version"])
         if own != self.version:
-            raise WorkerEnded(f"{os.uname().nodename} has {own}, and the driver {self.version}")
+            raise RuntimeError(f"{os.uname().nodename} has {own}, and the driver {self.version}")
         self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def run(self, task):
@@ -61,7 +56,7 @@ class Worker:
         if not line.endswith("\n"):
             status = self.process.wait()
             self.process = None  # the next task starts another process
-            raise WorkerEnded(f"weft ended with status {status} during {json.dumps(task)}")
+            raise RuntimeError(f"weft ended with status {status} during {json.dumps(task)}")
         return json.loads(line)
 
     def ready(self):
@@ -80,37 +75,36 @@ class Pool:
 
     def __init__(self, workers, command, cpus):
         actor = ray.remote(num_cpus=cpus, max_restarts=-1, max_task_retries=0)(Worker)
-        version = version_of(command[0])
+        version = output([command[0], "--version"])
         self.actors = [actor.remote(command, version) for _ in range(workers)]
         self.idle = list(self.actors)
-        self.running = {}  # future to (actor, task, what the caller remembers)
+        self.running = {}  # future to (actor, what the caller remembers)
         self.restarting = {}  # future to actor: its process or node died
 
-    def start(self, task, memory=None):
+    def start(self, task, memory):
         actor = self.idle.pop()
-        self.running[actor.run.remote(task)] = actor, task, memory
+        self.running[actor.run.remote(task)] = actor, memory
 
     def next(self):
-        """Waits for a task to end. Returns the task, its memory, the result, and the error in place of a
-        result. None: an actor that died is back."""
+        """Waits for a task to end. Returns what the caller remembers, the result, and the error in place
+        of a result. None: an actor that died is back."""
         (future,), _ = ray.wait([*self.running, *self.restarting], num_returns=1)
         if future in self.restarting:
-            self.welcome(future)
+            self.welcome(self.restarting.pop(future), future)
             return None
-        actor, task, memory = self.running.pop(future)
+        actor, memory = self.running.pop(future)
         try:
             result = ray.get(future)
-        except RayActorError as error:  # Ray restarts the actor, perhaps when another node is added
-            self.restarting[actor.ready.remote()] = actor
-            return task, memory, None, str(error).strip().splitlines()[-1]
-        except RayTaskError as error:
-            self.idle.append(actor)
-            return task, memory, None, str(error).strip().splitlines()[-1]
+        except (RayActorError, RayTaskError) as error:
+            if isinstance(error, RayActorError):  # Ray restarts it, perhaps when another node is added
+                self.restarting[actor.ready.remote()] = actor
+            else:
+                self.idle.append(actor)
+            return memory, None, str(error).strip().splitlines()[-1]
         self.idle.append(actor)
-        return task, memory, result, None if result["done"] else result["message"]
+        return memory, result, None if result["done"] else result["message"]
 
-    def welcome(self, future):
-        actor = self.restarting.pop(future)
+    def welcome(self, actor, future):
         try:
             ray.get(future)
             self.idle.append(actor)
@@ -125,20 +119,6 @@ class Pool:
                 ray.get(future)
             except (RayActorError, RayTaskError):
                 pass  # its process ended, too
-
-    def ask(self, task):
-        """Runs one task, again if its actor dies."""
-        for _ in range(ATTEMPTS):
-            while not self.idle:
-                self.next()
-            self.start(task)
-            while (ended := self.next()) is None:
-                pass
-            *_, result, error = ended
-            if not error:
-                return result
-            print(f"ray_curate: {error}", file=sys.stderr)
-        sys.exit(1)
 
 
 class Pass:
@@ -163,24 +143,22 @@ class Pass:
 
     def task(self, stage, items):
         name = self.names[stage]
-        if name in ("score", "caption"):
-            return {"task": name, "videos" if name == "score" else "clips": items}
-        return {"task": name, "video": items[0]}
+        many = {"score": "videos", "caption": "clips"}.get(name)
+        return {"task": name, many or "video": items if many else items[0]}
 
-    def end(self, task, taken, result, error):
+    def end(self, taken, result, error):
         stage, items = taken
         if error:
-            self.fail(task, taken, error)
+            self.fail(stage, items, error)
             return
         outputs = result.get("uncaptioned", items if result.get("unscored") else [])
         self.stages.done(stage, items, outputs if stage + 1 < len(self.names) else [])
         if stage == 0:
             self.done += 1
-            print(f"{task['task']} {self.done}/{self.videos}  {items[0]}  {result['seconds']:.1f} s", flush=True)
+            print(f"{self.names[0]} {self.done}/{self.videos}  {items[0]}  {result['seconds']:.1f} s", flush=True)
 
-    def fail(self, task, taken, error):
-        stage, items = taken
-        print(f"ray_curate: {task['task']} {', '.join(items)}: {error}", file=sys.stderr, flush=True)
+    def fail(self, stage, items, error):
+        print(f"ray_curate: {self.names[stage]} {', '.join(items)}: {error}", file=sys.stderr, flush=True)
         for item in items:
             self.attempts[stage, item] = self.attempts.get((stage, item), 0) + 1
         again = [item for item in items if self.attempts[stage, item] < ATTEMPTS]
@@ -201,15 +179,6 @@ def parse():
     return parser.parse_args()
 
 
-def connect(address):
-    options = {"address": address} if address else {
-        "include_dashboard": False,
-        "num_cpus": os.cpu_count(),
-        "object_store_memory": 80 << 20,
-    }
-    ray.init(log_to_driver=False, **options)
-
-
 def lock(out):
     """Keeps a second driver from the folder. Ends with this process."""
     os.makedirs(os.path.join(out, "state"), exist_ok=True)
@@ -221,17 +190,28 @@ def lock(out):
     return file
 
 
+def ask(command, task):
+    """The answer of a worker process of this machine to one task."""
+    try:
+        answer = json.loads(output(command, json.dumps(task) + "\n"))
+    except subprocess.CalledProcessError as error:  # weft has printed the reason
+        sys.exit(f"ray_curate: weft ended with status {error.returncode}")
+    return answer if answer["done"] else sys.exit(f"ray_curate: {answer['message']}")
+
+
 def main():
     args = parse()
     out = os.path.abspath(args.out)
     command = [args.weft, "curate", *args.arguments, "--in", os.path.abspath(args.footage), "--out", out]
+    worker = [*command, "--worker", "--wait", "--set", f"workers={args.cpus}"]
     locked = lock(out)
-    connect(args.address)
+    machine = {"include_dashboard": False, "num_cpus": os.cpu_count(), "object_store_memory": 80 << 20}
+    ray.init(log_to_driver=False, **({"address": args.address} if args.address else machine))
     workers = args.workers or max(1, int(ray.cluster_resources().get("CPU", 1)) // args.cpus)
-    pool = Pool(workers, [*command, "--worker", "--wait", "--set", f"workers={args.cpus}"], args.cpus)
-    failed = Pass(pool, pool.ask({"task": "list"}), args.captions).run()
+    pool = Pool(workers, worker, args.cpus)
+    failed = Pass(pool, ask(worker, {"task": "list"}), args.captions).run()
     if not failed:
-        failed = Pass(pool, pool.ask({"task": "list-clips"}), args.captions).run()
+        failed = Pass(pool, ask(worker, {"task": "list-clips"}), args.captions).run()
     pool.stop()
     ray.shutdown()
     if failed:
