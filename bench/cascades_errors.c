@@ -5,6 +5,7 @@
 #include "base/rng.h"
 #include "comm/coll_algorithms.h"
 #include "plan/cascade/baselines.h"
+#include "plan/cascade/expect_plan.h"
 #include "plan/cascade/genetic.h"
 
 #include <math.h>
@@ -295,39 +296,21 @@ static void learn(own_record *t, const weft_placed_iteration *plan)
 
 /* ---- plans by expected seconds --------------------------------------------------------------- */
 
-/* Searches in all sets of degrees, from the plan of shortest makespan and, with encoders in the
- * step, from the plans of the rules. Returns the expected seconds. */
-static double search_sets(const iteration *x, int way, weft_expect_setup *setup, weft_arena *arena,
-                          weft_placement *out)
+/* The plan of shortest expected time in the scenarios of `setup`, by the planner of a run. Searches
+ * begin with the plan of shortest makespan and, with encoders in the step, with the plans of the
+ * rules. Returns true for late dispatch. */
+static bool search_expected(const iteration *x, int way, weft_expect_setup setup, weft_arena *arena,
+                            weft_placed_iteration *out)
 {
     const own_plans *own = &x->own[way];
-    weft_placement also[RULES + 1], found;
-    double least = INFINITY, value;
+    weft_placement also[RULES];
+    weft_expect_plans found;
     int count = 1;
     also[0] = own->shortest;
     for (int k = FLEXSP; k < RULES && way == IN_STEP; k++)
         if (x->by[k].there)
             also[count++] = x->by[k].placed;
-    for (int set = 0; set < x->sets; set++) {
-        setup->problem = &own->problem[set];
-        check(weft_expect_search(setup, &own->found[set].schedule, also, count, arena, &found,
-                                 &value));
-        if (value < least)
-            *out = found;
-        least = fmin(least, value);
-    }
-    return least;
-}
-
-/* Searches the plan of shortest expected time in the scenarios of `setup`, with late dispatch if it
- * is shorter. */
-static bool search_expected(const iteration *x, int way, weft_expect_setup setup, weft_arena *arena,
-                            weft_placed_iteration *out)
-{
-    const weft_cascade_list *list = &x->own[way].list;
-    weft_placement found[2];
-    double value[2];
-    setup.list = list;
+    setup.list = &own->list;
     setup.cluster = &all.cluster;
     setup.assign = (weft_assign_options){true, true};
     setup.slow = simulated.slow;
@@ -336,15 +319,16 @@ static bool search_expected(const iteration *x, int way, weft_expect_setup setup
     setup.reduce = bench.reduce;
     setup.last = bench.last;
     setup.seed = x->seed;
-    setup.evaluations = all.ranks > 16 ? 400 : 1000;
-    for (int late = 0; late < 2; late++) {
-        setup.late = late;
-        value[late] = search_sets(x, way, &setup, arena, &found[late]);
+    weft_expect_request request = {
+        .setup = setup, .sets = x->sets, .also = also, .also_count = count, .move = true};
+    for (int set = 0; set < x->sets; set++) {
+        request.problem[set] = &own->problem[set];
+        request.schedule[set] = &own->found[set].schedule;
     }
-    const bool late = value[1] * (1 + WEFT_EXPECT_LATE) < value[0];
-    place(&found[late], list, &x->w, WEFT_SP_ULYSSES, arena, out);
-    out->late = late;
-    return late;
+    check(weft_expect_plan(&request, arena, &found));
+    place(&found.plan[found.late], &own->list, &x->w, WEFT_SP_ULYSSES, arena, out);
+    out->late = found.late;
+    return found.late;
 }
 
 /* Plans with a record. The dispatcher of the next execution has the speeds of the ranks. */

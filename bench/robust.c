@@ -41,6 +41,7 @@
 #include "estimate/plan_models.h"
 #include "plan/cascade/baselines.h"
 #include "plan/cascade/bound.h"
+#include "plan/cascade/expect_plan.h"
 #include "plan/cascade/genetic.h"
 #include "plan/cluster/cluster_path.h"
 
@@ -285,32 +286,20 @@ static weft_expect_setup search_of(const setting *s, const iteration *x, const d
                                .evaluations = s->evaluations};
 }
 
-/* Returns the value of the plan with the shortest expected time. */
-static double search_sets(const iteration *x, weft_expect_setup *setup, weft_placement *out)
+/* Searches with planned devices and with late dispatch, by the planner of a run. Returns true if
+ * late dispatch is shorter. */
+static bool search_both(const iteration *x, const weft_expect_setup *setup, weft_placement out[2])
 {
-    double best = INFINITY;
+    weft_expect_plans found;
+    weft_expect_request request = {
+        .setup = *setup, .sets = x->sets, .also = x->plan, .also_count = PLANNED + 1, .move = true};
     for (int set = 0; set < x->sets; set++) {
-        weft_placement p;
-        double value;
-        setup->problem = &x->problem[set];
-        check(weft_expect_search(setup, &x->found[set].schedule, x->plan, PLANNED + 1, x->arena, &p,
-                                 &value));
-        if (value >= best)
-            continue;
-        best = value;
-        *out = p;
+        request.problem[set] = &x->problem[set];
+        request.schedule[set] = &x->found[set].schedule;
     }
-    return best;
-}
-
-/* Searches with planned devices, out[0], and with late dispatch, out[1]. Returns true if the latter
- * is shorter. */
-static bool search_both(const iteration *x, weft_expect_setup *setup, weft_placement out[2])
-{
-    setup->late = false;
-    const double planned = search_sets(x, setup, &out[0]);
-    setup->late = true;
-    return search_sets(x, setup, &out[1]) * (1 + WEFT_EXPECT_LATE) < planned;
+    check(weft_expect_plan(&request, x->arena, &found));
+    memcpy(out, found.plan, sizeof found.plan);
+    return found.late;
 }
 
 /* Returns the run of the shortest expected time: plans[0] on planned devices, plans[1] with late

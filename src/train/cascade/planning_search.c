@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "plan/cascade/assign.h"
 #include "plan/cascade/bound.h"
+#include "plan/cascade/expect_plan.h"
 
 #include <math.h>
 
@@ -240,19 +241,13 @@ static void publish_expected(weft_cascade_planner *a, weft_planning_job *j,
     pthread_mutex_unlock(&a->lock);
 }
 
-/* Plans of least expected seconds: [0] on planned ranks, [1] with late dispatch. */
-typedef struct expected_plans {
-    weft_placement plan[2];
-    double value[2]; /* INFINITY: no plan */
-} expected_plans;
-
 /* Publishes the plan and dispatch of least expected seconds, with searches of rank 0 if they
  * shorten the iteration. Searches take long, so few scenarios decide. */
 static weft_status judge_searches(weft_cascade_planner *a, weft_planning_job *j, prospects *p,
-                                  const expected_plans *e)
+                                  const weft_expect_plans *e)
 {
     enum { FEW = 16 };
-    const bool late = e->value[1] < e->value[0];
+    const bool late = e->late;
     double least, value;
     p->setup.factor = p->validation;
     p->setup.scenarios = FEW;
@@ -275,35 +270,42 @@ static weft_status judge_searches(weft_cascade_planner *a, weft_planning_job *j,
     return WEFT_OK;
 }
 
-/* Replaces the best plan by the plan of least expected seconds. Runs several short searches and
- * publishes after each, because the step can request the plan at any time. */
+/* Publishes a shorter plan, because the step can request the plan at any time. */
+typedef struct publishing {
+    weft_cascade_planner *planner;
+    weft_planning_job *job;
+    bool search; /* rank 0 searches as well */
+} publishing;
+
+static void publish_shorter(void *user, const weft_placement *plan, bool late)
+{
+    const publishing *to = user;
+    publish_expected(to->planner, to->job, plan, late, to->search && late);
+}
+
+/* Replaces the best plan by the plan of least expected seconds. */
 static weft_status search_expected(weft_cascade_planner *a, weft_planning_job *j, searching *s)
 {
-    enum { SEARCHES = 6 };
-    const bool may = weft_cascades_move(a->s.config),
-               search = a->s.config->dispatch == WEFT_DISPATCH_SEARCH;
+    const bool search = a->s.config->dispatch == WEFT_DISPATCH_SEARCH;
     prospects p = {0};
-    weft_placement out;
-    expected_plans best = {.value = {INFINITY, INFINITY}};
-    double value;
+    publishing to = {a, j, search};
+    weft_expect_plans best;
     pthread_mutex_lock(&a->lock);
     const weft_placement also = j->found.best;
     pthread_mutex_unlock(&a->lock);
     WEFT_TRY(make_prospects(a, j, s, &p));
-    for (int k = 0; k < SEARCHES * (1 + may) && !is_over(j); k++) {
-        const int set = k / (1 + may) % s->sets;
-        p.setup.late = may && k % 2;
-        p.setup.problem = &s->problem[set];
-        p.setup.seed = weft_seed_mix(weft_seed_mix(a->s.seed, (uint64_t)j->step), (uint64_t)k);
-        WEFT_TRY(weft_expect_search(&p.setup, &s->schedule[set], &also, 1, s->arena, &out, &value));
-        value *= p.setup.late ? 1 + WEFT_EXPECT_LATE : 1;
-        if (value < fmin(best.value[0], best.value[1]))
-            publish_expected(a, j, &out, p.setup.late, search && p.setup.late);
-        if (value >= best.value[p.setup.late])
-            continue;
-        best.value[p.setup.late] = value;
-        best.plan[p.setup.late] = out;
+    weft_expect_request request = {.setup = p.setup,
+                                   .sets = s->sets,
+                                   .also = &also,
+                                   .also_count = 1,
+                                   .move = weft_cascades_move(a->s.config),
+                                   .shorter = publish_shorter,
+                                   .user = &to};
+    for (int set = 0; set < s->sets; set++) {
+        request.problem[set] = &s->problem[set];
+        request.schedule[set] = &s->schedule[set];
     }
+    WEFT_TRY(weft_expect_plan(&request, s->arena, &best));
     return search && !is_over(j) ? judge_searches(a, j, &p, &best) : WEFT_OK;
 }
 

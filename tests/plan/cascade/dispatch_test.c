@@ -3,7 +3,7 @@
  *   bitwise  an iteration without errors starts everything as planned; equal seeds, equal plans
  *   exact    small instances by hand */
 #include "base/rng.h"
-#include "plan/cascade/expect.h"
+#include "plan/cascade/expect_plan.h"
 #include "plan/cascade/genetic.h"
 
 #include <criterion/criterion.h>
@@ -646,6 +646,89 @@ Test(expect, other_scenarios_judge_plans)
         end(&x);
     }
     cr_expect(kept > 0 && kept < 7, "%d", kept);
+}
+
+/* Reports of a search. */
+typedef struct reports {
+    weft_expect_setup planned, late; /* of the validation scenarios */
+    double value;
+    bool moves;
+    int count;
+} reports;
+
+static void note_shorter(void *user, const weft_placement *plan, bool late)
+{
+    reports *to = user;
+    double value;
+    cr_assert_eq(weft_expect_value(late ? &to->late : &to->planned, plan, &value), WEFT_OK);
+    value *= late ? 1 + WEFT_EXPECT_LATE : 1;
+    cr_expect(!to->count++ || value < to->value, "%g, not below %g", value, to->value);
+    to->value = value;
+    to->moves = late;
+}
+
+/* A search begins with the best plans of both dispatches. The last search of late dispatch knows
+ * the plan on planned devices, so it finds nothing longer than that plan with late dispatch. Short
+ * searches that begin alone do. */
+Test(expect, both_dispatches_begin_with_the_best_plans)
+{
+    enum { SCENARIOS = 4, JUDGES = 32 };
+    weft_price_errors errors = {0};
+    const weft_price_errors *of[COUNT];
+    double factor[SCENARIOS * COUNT], other[JUDGES * COUNT];
+    for (int i = 0; i < 100; i++)
+        weft_price_errors_add(&errors, 1 + 0.004 * i);
+    for (int c = 0; c < COUNT; c++)
+        of[c] = &errors;
+    for (uint64_t seed = 1; seed < 10; seed++) {
+        instance x;
+        weft_cascade_list narrow;
+        weft_cascade_problem of_narrow;
+        weft_expect_plans found;
+        double value, moved;
+        make(&x, seed);
+        cr_assert_eq(weft_cascade_list_within(&x.list, 4, 0, x.arena, &narrow), WEFT_OK);
+        cr_assert_eq(weft_cascade_problem_create(&narrow, DEVICES, 0, &of_narrow), WEFT_OK);
+        of_narrow.per_node = PER_NODE;
+        weft_cascade_result within;
+        const weft_cascade_search search = {.seed = seed, .threads = 1, .effort = 0.02};
+        cr_assert_eq(weft_cascade_solve(&of_narrow, &search, x.arena, &within), WEFT_OK);
+        cr_assert_eq(weft_price_errors_draw(of, COUNT, SCENARIOS, seed, factor), WEFT_OK);
+        cr_assert_eq(weft_price_errors_draw(of, COUNT, JUDGES, 100 + seed, other), WEFT_OK);
+        reports told = {.planned = setup_of(&x, other, JUDGES, false),
+                        .late = setup_of(&x, other, JUDGES, true)};
+        weft_expect_request request = {.setup = setup_of(&x, factor, SCENARIOS, false),
+                                       .sets = 2,
+                                       .problem = {&x.problem, &of_narrow},
+                                       .schedule = {&x.result.schedule, &within.schedule},
+                                       .also = &x.placed,
+                                       .also_count = 1,
+                                       .move = true,
+                                       .shorter = note_shorter,
+                                       .user = &told};
+        request.setup.validation = other;
+        request.setup.validations = JUDGES;
+        request.setup.evaluations = 25;
+        cr_assert_eq(weft_expect_plan(&request, x.arena, &found), WEFT_OK);
+        cr_assert_eq(weft_expect_value(&told.planned, &found.plan[0], &value), WEFT_OK);
+        cr_expect_eq(value, found.value[0]);
+        cr_assert_eq(weft_expect_value(&told.late, &found.plan[1], &value), WEFT_OK);
+        cr_expect_eq(value * (1 + WEFT_EXPECT_LATE), found.value[1]);
+        cr_assert_eq(weft_expect_value(&told.late, &found.plan[0], &moved), WEFT_OK);
+        cr_expect_leq(value, moved, "seed %d", (int)seed);
+        cr_expect_eq(found.late, found.value[1] < found.value[0]);
+        cr_expect_eq(told.value, fmin(found.value[0], found.value[1]));
+        cr_expect_eq(told.moves, found.late);
+        for (int late = 0; late < 2; late++)
+            cr_expect_eq(weft_placement_check(&found.plan[late], &x.list, DEVICES, 0), WEFT_OK,
+                         "%s", weft_error_message());
+        request.move = false;
+        request.shorter = NULL;
+        cr_assert_eq(weft_expect_plan(&request, x.arena, &found), WEFT_OK);
+        cr_expect(isinf(found.value[1]) && !found.late);
+        weft_cascade_problem_free(&of_narrow);
+        end(&x);
+    }
 }
 
 /* Sums begin with the last backward, so that a plan whose last transformer starts early ends
