@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/names: names and shapes of the tensors of published sizes, by the default
-configs of diffusers' classes and without weights. Needs PyTorch and diffusers; run from the root of
-the checkout."""
+"""Makes tests/golden/names: names and shapes of the tensors of published sizes, by the configs of
+diffusers' classes and without weights. Sana-Video's are those of diffusers' script of conversion.
+Needs PyTorch and diffusers; run from the root of the checkout."""
 import json
 import os
 
@@ -9,12 +9,22 @@ import torch
 from diffusers import AutoencoderKLLTX2Audio, SanaVideoTransformer3DModel, ZImageTransformer2DModel
 
 OUT = "tests/golden/names"
+
+
+def sana(**more):
+    return SanaVideoTransformer3DModel(mlp_ratio=3.0, **more)
+
+
+def sana_720():
+    return sana(in_channels=128, out_channels=128, patch_size=(1, 1, 1), sample_size=22)
+
+
 os.makedirs(OUT, exist_ok=True)
-MADE = {"z_image": ZImageTransformer2DModel, "sana_video": SanaVideoTransformer3DModel, "ltx2_audio_vae": AutoencoderKLLTX2Audio}
+MADE = {"z_image": ZImageTransformer2DModel, "sana_video": sana, "sana_video_720": sana_720, "ltx2_audio_vae": AutoencoderKLLTX2Audio}
 for name, made in MADE.items():
     with torch.device("meta"):
         model = made()
-    config = {"_class_name": made.__name__} | {k: v for k, v in model.config.items() if not k.startswith("_")}
+    config = {"_class_name": type(model).__name__} | {k: v for k, v in model.config.items() if not k.startswith("_")}
     json.dump(config, open(f"{OUT}/{name}.config.json", "w"), indent=1)
     with open(f"{OUT}/{name}.tensors.txt", "w") as f:
         for tensor, parameter in sorted(model.named_parameters()):

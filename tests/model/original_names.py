@@ -160,6 +160,18 @@ def cosmos2(n):
     return "net." + n
 
 
+def sana_video(n):
+    n = sub(n, (r"^patch_embedding", "x_embedder.proj"), (r"^caption_projection\.linear_", "y_embedder.y_proj.fc"), (r"^caption_norm", "attention_y_norm"),
+            (r"^time_embed\.emb\.timestep_embedder\.linear_1", "t_embedder.mlp.0"), (r"^time_embed\.emb\.timestep_embedder\.linear_2", "t_embedder.mlp.2"),
+            (r"^time_embed\.linear", "t_block.1"), (r"^proj_out", "final_layer.linear"), (r"^scale_shift_table", "final_layer.scale_shift_table"))
+    part = re.match(r"transformer_blocks\.(\d+)\.(attn1\.to_([qkv])|attn2\.to_([kv]))\.(weight|bias)", n)
+    if part:
+        block, _, own, text, kind = part.groups()
+        return (f"blocks.{block}.attn.qkv.{kind}", "qkv".index(own)) if own else (f"blocks.{block}.cross_attn.kv_linear.{kind}", "kv".index(text))
+    return sub(n, (r"^transformer_blocks", "blocks"), (r"attn1", "attn"), (r"attn2", "cross_attn"), (r"norm_([qk])", r"\1_norm"), (r"to_q", "q_linear"),
+               (r"to_out\.0", "proj"), (r"ff\.conv_temp", "mlp.t_conv"), (r"ff\.conv_(inverted|depth|point)", r"mlp.\1_conv.conv"))
+
+
 def mochi(n):
     x = re.match(r"(transformer_blocks\.\d+)\.attn1\.(to|add)_([qkv])(?:_proj)?\.(.*)", n)
     if x:
@@ -372,6 +384,9 @@ FAMILIES = {
     "cosmos25": (cosmos2, {"_class_name": "CosmosTransformer3DModel", **TINY_DIT, "num_layers": 2, "text_embed_dim": 20,
                            "adaln_lora_dim": 6, "max_size": [8, 16, 12], "extra_pos_embed_type": None, "use_crossattn_projection": True,
                            "crossattn_proj_in_channels": 28, "encoder_hidden_states_channels": 20}),
+    "sana_video": (sana_video, {"_class_name": "SanaVideoTransformer3DModel", "num_attention_heads": 2, "attention_head_dim": 12,
+                                "num_cross_attention_heads": 2, "cross_attention_head_dim": 12, "cross_attention_dim": 24, "caption_channels": 10,
+                                "num_layers": 2, "in_channels": 4, "out_channels": 4, "mlp_ratio": 1.5}),
     "mochi": (mochi, {"_class_name": "MochiTransformer3DModel", **TINY_DIT, "num_layers": 2, "pooled_projection_dim": 20,
                       "in_channels": 4, "text_embed_dim": 24, "time_embed_dim": 32, "max_sequence_length": 8}),
     "flux": (flux, {"_class_name": "FluxTransformer2DModel", **TINY_DIT, "num_layers": 2, "num_single_layers": 2, "in_channels": 8,

@@ -78,10 +78,7 @@ splits() { # CONFIG [OPTIONS...]
     local config=$1
     shift
     one_rank "$config" "$@"
-    case $config in
-        Sana*) ;; # linear attention is not split over tokens
-        *) same_updates "$config" 2 cp "$@" --set parallel.cp=2 ;;
-    esac
+    same_updates "$config" 2 cp "$@" --set parallel.cp=2
     same_updates "$config" 2 tp "$@" --set parallel.tp=2
     # tp splits the biases of fused projections, which stay in f32
     ranks 2 "$WEFT" train "$config.yaml" --set "out=runs/$config.bf16" "$@" --set precision=bf16 --set parallel.tp=2 --set stages.0.steps=2 \

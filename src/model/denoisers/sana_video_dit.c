@@ -9,8 +9,11 @@
  * Linear attention has no softmax: keys and values of all tokens become one matrix per head. The
  * cost grows with the number of tokens, not with its square. Positions rotate queries and keys in
  * the numerator only. The convolutions are 3x3 in a frame, per channel, and over three frames.
- * Shape letters: B batch, T, Y, X tokens of the sides, S = T Y X, L text tokens. C width, H heads,
- * D head width, I inner channels of the convolutions. */
+ * Tokens are in the order of their places in a frame: all frames of the first place, then of the
+ * second. Ranks that share the tokens then have complete rows of frames, and the convolution over
+ * frames sends nothing.
+ * Shape letters: B batch, T, Y, X tokens of the sides, N = Y X, S = N T, L text tokens. C width, H
+ * heads, D head width, I inner channels of the convolutions. */
 #include "graph/builder_helpers.h"
 #include "model/common_fields.h"
 #include "model/config_fields.h"
@@ -58,12 +61,15 @@ static weft_value heads_first(weft_graph *g, weft_value x)
 /* Linear attention of q, k, v (B,S,H,D), q and k not negative. */
 static weft_value attend_linearly(weft_graph *g, const weft_value qkv[3], const weft_value *rope)
 {
-    const weft_value keys = weft_sum(g, qkv[1], 1u << 1),
-                     weight = weft_sum(g, weft_mul(g, qkv[0], keys), 1u << 3), /* (B,S,H,1) */
-        q = heads_first(g, weft_nn_rope(g, qkv[0], rope, false)),
+    const weft_value q = heads_first(g, weft_nn_rope(g, qkv[0], rope, false)),
                      k = heads_first(g, weft_nn_rope(g, qkv[1], rope, false)),
-                     state = weft_matmul(g, k, heads_first(g, qkv[2]), true, false),
-                     out = heads_first(g, weft_matmul(g, q, state, false, false));
+                     v = heads_first(g, qkv[2]);
+    weft_graph_push(g, "all_tokens"); /* the two sums over tokens, of which ranks have terms */
+    const weft_value keys = weft_sum(g, qkv[1], 1u << 1), /* (B,1,H,D) */
+        state = weft_matmul(g, k, v, true, false);        /* (B,H,D,D) */
+    weft_graph_pop(g);
+    const weft_value weight = weft_sum(g, weft_mul(g, qkv[0], keys), 1u << 3), /* (B,S,H,1) */
+        out = heads_first(g, weft_matmul(g, q, state, false, false));
     return weft_div(g, out, weft_affine(g, weight, 1, denominator_eps));
 }
 
@@ -124,37 +130,37 @@ static weft_value bias_of(weft_graph *g, int64_t count)
     return weft_param(g, "bias", WEFT_F32, WEFT_SHAPE(count), (weft_init){.kind = WEFT_INIT_ZERO});
 }
 
-/* Each channel of x (B,T,Y,X,I) convolved in its frame. `kernel` (I,9), `bias` (I). */
+/* Each channel of x (B,Y,X,T,I) convolved in its frame. `kernel` (I,9), `bias` (I). */
 static weft_value convolve_channels(weft_graph *g, weft_value x, weft_value kernel, weft_value bias)
 {
-    const int64_t rows = weft_dim(g, x, 2), columns = weft_dim(g, x, 3), inner = weft_dim(g, x, 4);
-    const weft_value padded = weft_pad(g, weft_pad(g, x, 2, 1, 1), 3, 1, 1);
+    const int64_t rows = weft_dim(g, x, 1), columns = weft_dim(g, x, 2), inner = weft_dim(g, x, 4);
+    const weft_value padded = weft_pad(g, weft_pad(g, x, 1, 1, 1), 2, 1, 1);
     weft_value sum = bias;
     for (int i = 0; i < TAPS * TAPS; i++) {
         const weft_value moved =
-            weft_slice(g, weft_slice(g, padded, 2, i / TAPS, rows), 3, i % TAPS, columns);
+            weft_slice(g, weft_slice(g, padded, 1, i / TAPS, rows), 2, i % TAPS, columns);
         const weft_value tap = weft_reshape(g, weft_slice(g, kernel, 1, i, 1), WEFT_SHAPE(inner));
         sum = weft_add(g, weft_mul(g, moved, tap), sum);
     }
     return sum;
 }
 
-/* x (B,T,N,C) with the sum of three frames, each times its own matrix: "conv_temp". */
+/* x (B,N,T,C) with the sum of three frames, each times its own matrix: "conv_temp". */
 static weft_value convolve_frames(weft_graph *g, weft_value x)
 {
-    const int64_t frames = weft_dim(g, x, 1), width = weft_dim(g, x, 3);
+    const int64_t frames = weft_dim(g, x, 2), width = weft_dim(g, x, 3);
     weft_graph_push(g, "conv_temp");
     const weft_value weight =
         weft_reshape(g, weight_of(g, WEFT_SHAPE(width, width, TAPS, 1), width, width * TAPS),
                      WEFT_SHAPE(width, width, TAPS));
-    const weft_value padded = weft_pad(g, x, 1, 1, 1);
+    const weft_value padded = weft_pad(g, x, 2, 1, 1);
     weft_value sum = x;
     for (int i = 0; i < TAPS; i++) {
         const weft_nn_layer tap = {
             .name = "tap",
             .weight = weft_reshape(g, weft_slice(g, weight, 2, i, 1), WEFT_SHAPE(width, width)),
             .bias = WEFT_NONE};
-        sum = weft_add(g, sum, weft_nn_linear_by(g, &tap, weft_slice(g, padded, 1, i, frames)));
+        sum = weft_add(g, sum, weft_nn_linear_by(g, &tap, weft_slice(g, padded, 2, i, frames)));
     }
     weft_graph_pop(g);
     return sum;
@@ -194,23 +200,27 @@ static void halves_of(weft_graph *g, const sana_video *c, half to[2])
 /* x (B,S,C) of size[3] tokens */
 static weft_value convolve(weft_graph *g, const sana_video *c, weft_value x, const int64_t size[3])
 {
-    const int64_t batch = weft_dim(g, x, 0), width = width_of(c), inner = inner_of(c);
+    const int64_t batch = weft_dim(g, x, 0), width = width_of(c), inner = inner_of(c),
+                  places = size[1] * size[2];
     half halves[2];
     weft_value h[2];
     weft_graph_push(g, "ff");
     halves_of(g, c, halves);
+    weft_graph_push(g, "frames");
+    x = weft_reshape(g, x, WEFT_SHAPE(batch, places, size[0], width));
+    weft_graph_pop(g);
     for (int i = 0; i < 2; i++) {
         const weft_nn_layer layer = {"half", halves[i].weight, halves[i].bias};
         weft_graph_push(g, "conv_inverted");
         h[i] = weft_unary(g, WEFT_OP_SILU, weft_nn_linear_by(g, &layer, x));
         weft_graph_pop(g);
-        h[i] = weft_reshape(g, h[i], WEFT_SHAPE(batch, size[0], size[1], size[2], inner));
+        h[i] = weft_reshape(g, h[i], WEFT_SHAPE(batch, size[1], size[2], size[0], inner));
         weft_graph_push(g, "conv_depth");
         h[i] = convolve_channels(g, h[i], halves[i].kernel, halves[i].kernel_bias);
         weft_graph_pop(g);
     }
     x = weft_mul(g, h[0], weft_unary(g, WEFT_OP_SILU, h[1]));
-    x = weft_reshape(g, x, WEFT_SHAPE(batch, size[0], size[1] * size[2], inner));
+    x = weft_reshape(g, x, WEFT_SHAPE(batch, places, size[0], inner));
     weft_graph_push(g, "conv_point");
     const weft_nn_layer point = {
         "point", weight_of(g, WEFT_SHAPE(width, inner, 1, 1), width, inner), WEFT_NONE};
@@ -218,7 +228,7 @@ static weft_value convolve(weft_graph *g, const sana_video *c, weft_value x, con
     weft_graph_pop(g);
     x = convolve_frames(g, x);
     weft_graph_push(g, "tokens");
-    x = weft_reshape(g, x, WEFT_SHAPE(batch, size[0] * size[1] * size[2], width));
+    x = weft_reshape(g, x, WEFT_SHAPE(batch, places * size[0], width));
     weft_graph_pop(g);
     weft_graph_pop(g);
     return x;
@@ -253,6 +263,14 @@ static weft_value embed_text(weft_graph *g, const sana_video *c, weft_value text
     return weft_nn_rms_norm(g, "caption_norm", text, norm_eps);
 }
 
+/* x (B, outer inner, ...) with the tokens in the other order: (B, inner outer, ...). */
+static weft_value turn_tokens(weft_graph *g, weft_value x, int64_t outer, int64_t inner)
+{
+    const weft_shape shape = weft_value_get(g, x)->shape;
+    x = weft_reshape(g, x, WEFT_SHAPE(shape.dim[0], outer, inner, -1));
+    return weft_reshape(g, weft_permute(g, x, (int[]){0, 2, 1, 3}), shape);
+}
+
 /* Frames, rows and columns share the pairs of a head as in Wan. */
 static void video_rope(weft_graph *g, const sana_video *c, shared *s)
 {
@@ -263,6 +281,12 @@ static void video_rope(weft_graph *g, const sana_video *c, shared *s)
                                        .pairs = {pairs - 2 * side, side, side},
                                        .len = size[0] * size[1] * size[2]};
     weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &attr, s->rope);
+    for (int i = 0; i < 2; i++) { /* cosines, sines (S,D/2) */
+        const weft_value table =
+            weft_reshape(g, s->rope[i], WEFT_SHAPE(size[0], size[1] * size[2], pairs));
+        s->rope[i] =
+            weft_reshape(g, weft_permute(g, table, (int[]){1, 0, 2}), WEFT_SHAPE(attr.len, pairs));
+    }
 }
 
 static weft_value forward(weft_graph *g, const sana_video *c, const weft_ports *in)
@@ -279,15 +303,19 @@ static weft_value forward(weft_graph *g, const sana_video *c, const weft_ports *
                             s.size[d], c->most);
     if (weft_graph_check(g) != WEFT_OK)
         return WEFT_NONE;
+    const int64_t places = s.size[1] * s.size[2];
+    weft_value times = in->at[WEFT_PORT_TIMESTEP];
+    if (weft_value_get(g, times)->shape.rank > 1)
+        times = turn_tokens(g, times, s.size[0], places);
     video_rope(g, c, &s);
-    s.rows =
-        weft_nn_time_rows(g, "time_embed", weft_nn_sinusoid(g, TIME, in->at[WEFT_PORT_TIMESTEP]),
-                          width_of(c), BLOCK_ROWS, &embedded);
+    s.rows = weft_nn_time_rows(g, "time_embed", weft_nn_sinusoid(g, TIME, times), width_of(c),
+                               BLOCK_ROWS, &embedded);
     s.text = embed_text(g, c, in->at[WEFT_PORT_TEXT]);
     if (weft_value_ok(mask))
         s.hidden = weft_nn_hide(g, weft_cast(g, mask, WEFT_F32));
     weft_value x = weft_nn_patch(g, "patch_embedding", in->at[WEFT_PORT_LATENTS], width_of(c),
                                  c->patch, WEFT_PATCH_3D, true);
+    x = turn_tokens(g, x, s.size[0], places);
     for (int64_t i = 0; i < c->layers; i++) {
         weft_graph_push(g, "transformer_blocks.%d", (int)i);
         x = block(g, c, &s, x);
@@ -298,7 +326,7 @@ static weft_value forward(weft_graph *g, const sana_video *c, const weft_ports *
                          weft_nn_row(g, mod, 0));
     x = weft_nn_linear(g, "proj_out", x, c->patch[0] * c->patch[1] * c->patch[2] * c->out_channels,
                        WEFT_LINEAR_ZERO);
-    return weft_nn_unpatch(g, x, s.size, c->patch);
+    return weft_nn_unpatch(g, turn_tokens(g, x, places, s.size[0]), s.size, c->patch);
 }
 
 /* ---- the family ----------------------------------------------------------------------------- */
@@ -379,7 +407,10 @@ static const weft_field fields[] = {
 };
 
 static const weft_named_config sizes[] = {
-    {"sana-video-2b", "{}"},
+    {"sana-video-2b", "{\"mlp_ratio\":3.0}"},
+    {"sana-video-2b-720p",
+     "{\"mlp_ratio\":3.0,\"in_channels\":128,\"out_channels\":128,\"patch_size\":[1,1,1],"
+     "\"sample_size\":22}"},
     {NULL, NULL},
 };
 
@@ -391,8 +422,39 @@ static const weft_port_row ports[] = {
     {WEFT_PORT_PREDICTION, true,  "sample"},
 };
 
+/* Key mapping of the authors' files. */
+static const weft_rename_rule original[] = {
+    {"y_embedder.y_embedding",  ""}, /* the empty caption of their training */
+    {"pos_embed",               ""}, /* computed */
+    {"logvar_linear",           ""}, /* loss only */
+    {"x_embedder.proj",         "patch_embedding"},
+    {"y_embedder.y_proj.fc1",   "caption_projection.linear_1"},
+    {"y_embedder.y_proj.fc2",   "caption_projection.linear_2"},
+    {"attention_y_norm",        "caption_norm"},
+    {"t_embedder.mlp.0",        "time_embed.emb.timestep_embedder.linear_1"},
+    {"t_embedder.mlp.2",        "time_embed.emb.timestep_embedder.linear_2"},
+    {"t_block.1",               "time_embed.linear"},
+    {"final_layer.linear",      "proj_out"},
+    {"blocks.#.scale_shift_table", "transformer_blocks.#.scale_shift_table"},
+    {"blocks",                  "transformer_blocks"},
+    {"final_layer.scale_shift_table", "scale_shift_table"},
+    {"attn.qkv",                "attn1.{to_q,to_k,to_v}"},
+    {"attn.q_norm",             "attn1.norm_q"},
+    {"attn.k_norm",             "attn1.norm_k"},
+    {"attn.proj",               "attn1.to_out.0"},
+    {"cross_attn.q_linear",     "attn2.to_q"},
+    {"cross_attn.kv_linear",    "attn2.{to_k,to_v}"},
+    {"cross_attn.q_norm",       "attn2.norm_q"},
+    {"cross_attn.k_norm",       "attn2.norm_k"},
+    {"cross_attn.proj",         "attn2.to_out.0"},
+    {"mlp.inverted_conv.conv",  "ff.conv_inverted"},
+    {"mlp.depth_conv.conv",     "ff.conv_depth"},
+    {"mlp.point_conv.conv",     "ff.conv_point"},
+    {"mlp.t_conv",              "ff.conv_temp"},
+};
 static const weft_key_mapping mappings[] = {
     {"diffusers", "transformer_blocks.0.ff.conv_temp.weight", NULL, 0},
+    {"original",  "blocks.0.mlp.t_conv.weight", original, sizeof original / sizeof *original},
 };
 
 static const weft_text_encoder_row text_encoders[] = {
@@ -442,18 +504,29 @@ static const weft_text_encoder_row text_encoders[] = {
 #define SEQUENCE(axis)                                        \
     {"*blocks.*:layer_norm",          axis, TOKENS},          \
     {"*ff.tokens:reshape",            axis, TOKENS}
-/* Positions of a frame are split where three frames are added. */
-#define POSITIONS {WEFT_S, 2}
+/* Places of a frame are split where three frames are added. */
+#define PLACES {WEFT_S, 1}
+#define FRAMES {WEFT_S, 2}
 
 static const weft_recipe_row
     tp_rows[] = {TENSOR_PARALLEL("tp", ALL), {"*ff.conv_point.*:linear", "tp", ALL}},
     sp_rows[] = {TENSOR_PARALLEL("sp", TOKENS), SEQUENCE("sp"),
-                 {"*ff.conv_point.*:linear", "sp", POSITIONS}};
+                 {"*ff.conv_point.*:linear", "sp", PLACES}},
+    /* Context parallel: ranks have the tokens of some places in all frames. Linear attention sums
+     * its two terms over ranks. The convolutions in a frame need complete frames: an all-to-all
+     * before the first one turns places into frames, and another one turns them back. */
+    cp_rows[] = {SEQUENCE("cp"),
+                 {"*attn1.all_tokens:sum",    "cp", ALL},
+                 {"*attn1.all_tokens:matmul", "cp", ALL},
+                 {"*attn2:attention",         "cp", TOKENS},
+                 {"*ff.frames:reshape",       "cp", FRAMES},
+                 {"*ff.conv_point.*:linear",  "cp", PLACES}};
 #define LIST(axis, what, rows) {axis, what, rows, sizeof rows / sizeof *rows}
 static const weft_recipe_list
     tp = LIST("tp", "tensor parallel", tp_rows),
+    cp = LIST("cp", "context parallel, places into frames", cp_rows),
     sp = LIST("sp", "tensor parallel, tokens in between", sp_rows);
-static const weft_recipe_list *const recipes[] = {&tp, &sp};
+static const weft_recipe_list *const recipes[] = {&tp, &cp, &sp};
 
 const weft_family weft_family_sana_video_dit = {
     .class_name = "SanaVideoTransformer3DModel", .role = WEFT_ROLE_DENOISER,
