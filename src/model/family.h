@@ -523,10 +523,12 @@ struct weft_family {
     const char *class_name; /* "_class_name" in config.json */
     const char *also;       /* alternative class name; NULL: none */
     weft_role role;
-    const char *scope;       /* folder in a pipeline and scope of the parameters */
-    const char *stem;        /* stem of the names of weight files */
-    const char *library;     /* library next to the class in model_index.json */
-    const char *pipeline;    /* denoisers: class of the pipeline in model_index.json */
+    const char *scope;    /* folder in a pipeline and scope of the parameters */
+    const char *stem;     /* stem of the names of weight files */
+    const char *library;  /* library next to the class in model_index.json */
+    const char *pipeline; /* denoisers: class of the pipeline in model_index.json */
+    /* The class for a config, if it depends on the config. NULL: `pipeline` */
+    const char *(*pipeline_of)(const void *config);
     const char *autoencoder; /* denoisers: autoencoder class of the published models */
     bool clamps;             /* autoencoders: the reference's forward() clamps its output */
     bool packs;              /* denoisers: accepts weft_ports.packed without image tokens */

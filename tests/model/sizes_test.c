@@ -263,3 +263,25 @@ Test(sizes, unsupported_fields_are_refused)
     cr_assert_str_eq(weft_error_fields()->key, "qk_norm");
     json_decref(json);
 }
+
+Test(sizes, pipelines_of_a_family_differ_by_config)
+{
+    static const char *const known[][2] = {
+        {"cosmos1-7b", "CosmosTextToWorldPipeline"},
+        {"cosmos-predict2-2b-t2i", "Cosmos2TextToImagePipeline"},
+        {"cosmos-predict2-2b", "Cosmos2VideoToWorldPipeline"},
+        {"cosmos-predict2.5-14b", "Cosmos2_5_PredictBasePipeline"},
+        {"cosmos-transfer2.5-2b", "Cosmos2_5_TransferPipeline"},
+        {"flux2-dev", "Flux2Pipeline"},
+        {"flux2-klein-4b", "Flux2KleinPipeline"},
+        {"wan-1.3b", "WanPipeline"},
+    };
+    for (int i = 0; i < WEFT_COUNT(known); i++) {
+        weft_model model;
+        cr_assert_eq(weft_model_open(known[i][0], &model), WEFT_OK, "%s", weft_error_message());
+        cr_expect_str_eq(weft_model_pipeline(&model), known[i][1], "%s", known[i][0]);
+    }
+    const weft_model first = model_of("{\"_class_name\":\"CosmosTransformer3DModel\","
+                                      "\"in_channels\":17}");
+    cr_expect_str_eq(weft_model_pipeline(&first), "CosmosVideoToWorldPipeline");
+}

@@ -43,6 +43,11 @@ write branch CosmosTransformer3DModel "{num_layers: 2, in_channels: 5, out_chann
 check port resumes_bitwise port
 check channels resumes_bitwise channels
 check branch resumes_bitwise branch
+pipeline_of_branch() {
+    needs branch
+    grep -q '"_class_name": "Cosmos2_5_TransferPipeline"' runs/branch/model/model_index.json || fail_with runs/branch/model/model_index.json "the class of the pipeline"
+}
+check pipeline_of_branch
 check port_dp layout port 2 --set parallel.dp=2
 check port_cp layout port 2 --set parallel.cp=2
 check port_tp_fsdp layout port 4 --set parallel.tp=2 --set parallel.fsdp=2

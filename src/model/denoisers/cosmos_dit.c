@@ -97,6 +97,20 @@ static weft_value forward(weft_graph *g, const cosmos *c, const weft_ports *in)
 
 /* ---- the family ----------------------------------------------------------------------------- */
 
+/* 1.0 has learned positions in addition to the rotary ones. */
+static const char *pipeline_of(const void *config)
+{
+    const cosmos *c = config;
+    const bool first = c->net.pos_embed == WEFT_COSMOS_POS_EMBED_LEARNED;
+    if (c->control.blocks)
+        return "Cosmos2_5_TransferPipeline";
+    if (is_25(c))
+        return "Cosmos2_5_PredictBasePipeline";
+    if (has_condition(c))
+        return first ? "CosmosVideoToWorldPipeline" : "Cosmos2VideoToWorldPipeline";
+    return first ? "CosmosTextToWorldPipeline" : "Cosmos2TextToImagePipeline";
+}
+
 /* A part of the control branch that has to equal the same part of the transformer. */
 static weft_status check_same(const weft_config_locations *locations, const char *key,
                               int64_t control, int64_t own)
@@ -354,6 +368,7 @@ const weft_family weft_family_cosmos_dit = {
     .scope = "transformer", .stem = "diffusion_pytorch_model",
     .cache = caches, .caches = sizeof caches / sizeof *caches,
     .library = "diffusers", .pipeline = "CosmosTextToWorldPipeline",
+    .pipeline_of = pipeline_of,
     .marks = {"adaln_lora_dim", "rope_scale"}, .companion = &companion,
     .config_bytes = sizeof(cosmos), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,

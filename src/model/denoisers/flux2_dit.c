@@ -428,6 +428,11 @@ static bool is_klein(const void *config)
     return !is_dev(config);
 }
 
+static const char *pipeline_of(const void *config)
+{
+    return is_dev(config) ? "Flux2Pipeline" : "Flux2KleinPipeline";
+}
+
 static const weft_text_encoder_row text_encoders[] = {
     {"text_encoder", "tokenizer", WEFT_PORT_TEXT, .length = 512, .own_side = true,
      .hidden = {10, 20, 30},
@@ -443,7 +448,8 @@ static const weft_text_encoder_row text_encoders[] = {
 const weft_family weft_family_flux2_dit = {
     .class_name = "Flux2Transformer2DModel", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
-    .library = "diffusers", .pipeline = "Flux2Pipeline", .autoencoder = "AutoencoderKLFlux2",
+    .library = "diffusers", .pipeline = "Flux2Pipeline", .pipeline_of = pipeline_of,
+    .autoencoder = "AutoencoderKLFlux2",
     .marks = {"timestep_guidance_channels", "num_single_layers"},
     .config_bytes = sizeof(flux2), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,

@@ -118,7 +118,7 @@ static weft_status write_index(const weft_export *e, const char *folder)
     const weft_run last = run_at_end(e);
     const weft_run_models *m = e->models;
     json_t *index = json_object();
-    json_object_set_new(index, "_class_name", json_string(m->denoiser.family->pipeline));
+    json_object_set_new(index, "_class_name", json_string(weft_model_pipeline(&m->denoiser)));
     add_to_index(index, m->denoiser.family->scope, &m->denoiser);
     const weft_companion *companion = weft_model_companion(&m->denoiser);
     if (companion)
