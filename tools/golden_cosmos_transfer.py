@@ -18,7 +18,7 @@ from diffusers import Cosmos2_5_TransferPipeline, CosmosControlNetModel, CosmosT
 from diffusers.models.transformers import transformer_cosmos
 from diffusers.pipelines.cosmos import pipeline_cosmos2_5_transfer
 from golden_cosmos import SIZE, film, parts, save_parts, without_torchvision
-from golden_parts import NEGATIVE, OUT, PROMPT, noise, save, weights
+from golden_parts import NEGATIVE, OUT, PROMPT, noise, save, variant, weights
 from golden_training import ITEMS, normal_of, samples, train
 from safetensors.torch import save_file
 
@@ -99,7 +99,11 @@ def pipeline():
                    num_frames_per_chunk=SIZE["num_frames"], **SIZE).frames
     save_parts(pipe, ("text_encoder", "tokenizer", "transformer", "vae", "scheduler", "controlnet"))
     save(pipe, "cosmos25_transfer", begin, latents, prompt=PROMPT, negative=NEGATIVE, **SIZE)
-    video[0].save(f"{OUT}/cosmos25_transfer/control.png", save_all=True, append_images=video[1:], duration=100)
+    weak = pipe(controls=video, controls_conditioning_scale=0.4, prompt=PROMPT, negative_prompt=NEGATIVE, latents=begin.clone(),
+                output_type="latent", num_frames_per_chunk=SIZE["num_frames"], **SIZE).frames
+    variant("cosmos25_transfer", "weak", weak, prompt=PROMPT, negative=NEGATIVE, control_scale=0.4, **SIZE)
+    for label in "", "_weak":
+        video[0].save(f"{OUT}/cosmos25_transfer/control{label}.png", save_all=True, append_images=video[1:], duration=100)
 
 
 def names():

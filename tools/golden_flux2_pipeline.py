@@ -6,7 +6,9 @@ the checkout, with tools in PYTHONPATH.
     flux2        an image: three layers of Mistral in a template, with padding before the text, embedded
                  guidance, statistics of 2x2 latents, a shift by tokens and steps
     flux2_edit   a variant of the same folder with an image to edit
-    flux2_klein  three layers of Qwen3, guidance with an empty negative prompt; also with an image"""
+    flux2_edits  a variant of the same folder with two images to edit
+    flux2_klein  three layers of Qwen3, guidance with an empty negative prompt; also with one and two
+                 images"""
 import torch
 from diffusers import (AutoencoderKLFlux2, FlowMatchEulerDiscreteScheduler, Flux2KleinPipeline, Flux2Pipeline,
                        Flux2Transformer2DModel)
@@ -48,13 +50,14 @@ def flux2():
 
 
 def flux2_edit():
-    """After flux2: an image to edit, of the size of the image that is made."""
+    """After flux2: images to edit, of the size of the image that is made."""
     pipe = Flux2Pipeline.from_pretrained(f"{OUT}/flux2", tokenizer=tekken())
-    image, begin, prompt = picture(96, 64, 5), noise(16, 1, 4, 6), "Blue caB"
+    images, begin, prompt = [picture(96, 64, 5), picture(96, 64, 6)], noise(16, 1, 4, 6), "Blue caB"
     asked = dict(height=64, width=96, num_inference_steps=4, guidance_scale=2.5)
-    made = pipe(image=image, prompt=prompt, latents=begin[:, :, 0], output_type="latent", **asked).images
-    variant("flux2", "edit", rows_of(made), prompt=prompt, num_frames=1, **asked)
-    given("flux2", image_edit=image)
+    for label, count in ("edit", 1), ("edits", 2):
+        made = pipe(image=images[:count], prompt=prompt, latents=begin[:, :, 0], output_type="latent", **asked).images
+        variant("flux2", label, rows_of(made), prompt=prompt, num_frames=1, **asked)
+    given("flux2", image_edit=images[0], image_edits=images[0], image2_edits=images[1])
 
 
 def flux2_klein():
@@ -68,20 +71,20 @@ def flux2_klein():
                                 "{% if add_generation_prompt %}<|im_start|>assistant\n{% if enable_thinking is false %}"
                                 "<think>\n\n</think>\n\n{% endif %}{% endif %}")
     pipe = Flux2KleinPipeline(**parts, text_encoder=text, tokenizer=letters_of)
-    image, begin, steps = picture(96, 64, 5), noise(16, 1, 4, 6), []
+    both, begin, steps = [picture(96, 64, 5), picture(96, 64, 6)], noise(16, 1, 4, 6), []
 
     def keep(pipe, step, time, values):
         steps.append(values["latents"])
         return values
     asked = dict(height=64, width=96, num_inference_steps=4, guidance_scale=3.0)
-    for label, images in ("", None), ("edit", image):
+    for label, images in ("", None), ("edit", both[:1]), ("edits", both):
         pipe(image=images, prompt=PROMPT, latents=begin[:, :, 0], output_type="latent", callback_on_step_end=keep, **asked)
         made = rows_of(steps[-1])
         if label:
             variant("flux2_klein", label, made, prompt=PROMPT, num_frames=1, **asked)
         else:
             save(pipe, "flux2_klein", begin, made, prompt=PROMPT, num_frames=1, **asked)
-    given("flux2_klein", image_edit=image)
+    given("flux2_klein", image_edit=both[0], image_edits=both[0], image2_edits=both[1])
 
 
 if __name__ == "__main__":

@@ -612,8 +612,12 @@ def wan_vace():
         mask.append(Image.fromarray(white))
     made = pipe(prompt=PROMPT, negative_prompt=NEGATIVE, video=control, mask=mask, latents=begin.clone(), output_type="latent", **asked).frames
     save(pipe, "wan_vace", begin, made, prompt=PROMPT, negative=NEGATIVE, **asked)
+    weak = pipe(prompt=PROMPT, negative_prompt=NEGATIVE, video=control, mask=mask, conditioning_scale=0.4, latents=begin.clone(),
+                output_type="latent", **asked).frames
+    variant("wan_vace", "weak", weak, prompt=PROMPT, negative=NEGATIVE, control_scale=0.4, **asked)
     for name, frames in ("control", control), ("mask", mask):
-        frames[0].save(f"{OUT}/wan_vace/{name}.png", save_all=True, append_images=frames[1:], duration=100)
+        for label in "", "_weak":
+            frames[0].save(f"{OUT}/wan_vace/{name}{label}.png", save_all=True, append_images=frames[1:], duration=100)
 
 
 class CopyingUniPC(UniPCMultistepScheduler):

@@ -35,6 +35,7 @@ static const struct kind {
     {"guidance_method", "--guidance-method", WEFT_METHOD_ANY},
     {"guidance_rescale", "--guidance-rescale", WEFT_METHOD_ANY},
     {"audio_guidance_scale", "--audio-guidance-scale", WEFT_METHOD_SOUND},
+    {"control_scale", "--control-scale", WEFT_METHOD_CONTROL},
     {"guidance_scale_2", "--guidance-scale-2", WEFT_METHOD_EXPERTS},
     {"boundary_ratio", "--boundary-ratio", WEFT_METHOD_EXPERTS},
     {"guidance_start", "--guidance-start", WEFT_METHOD_ANY},

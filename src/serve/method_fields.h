@@ -19,10 +19,11 @@ typedef enum weft_method_need {
     WEFT_METHOD_DECODER,   /* a decoder with a timestep as input */
     WEFT_METHOD_IDENTITY,  /* an encoder of identity images */
     WEFT_METHOD_SOUND,     /* sound with the video */
+    WEFT_METHOD_CONTROL,   /* control blocks */
     WEFT_METHOD_NEEDS
 } weft_method_need;
 
-enum { WEFT_METHOD_TEXT = 512, WEFT_METHOD_ARGUMENTS = 56, WEFT_METHOD_NUMBERS = 28 };
+enum { WEFT_METHOD_TEXT = 512, WEFT_METHOD_ARGUMENTS = 56, WEFT_METHOD_NUMBERS = 32 };
 
 /* Sets the options of `fields` in `request`. An option that `fields` does not have is the one of
  * `base` (NULL: none), if the model takes the option. takes: [WEFT_METHOD_NEEDS] of the model

@@ -109,6 +109,8 @@ static const weft_key keys[] = {
      .max = 1},
     {"audio_guidance_scale", WEFT_KEY_F64, 0, "0", "",
      "guidance of the sound; 0 (default): as `guidance_scale`", .min = 0, .max = 100},
+    {"control_scale", WEFT_KEY_F64, 0, "1", "", "strength of the control video", .min = 0.001,
+     .max = 10},
     {"guidance_scale_2", WEFT_KEY_F64, 0, "0", "",
      "guidance of the second transformer; 0 (default): as `guidance_scale`", .min = 0, .max = 100},
     {"boundary_ratio", WEFT_KEY_F64, 0, "0", "",

@@ -20,7 +20,7 @@ names = {"prompt": "--prompt", "negative": "--negative-prompt", "height": "--hei
          "max_sequence_length": "--max-sequence-length", "sigmas": "--sigmas", "timesteps": "--timesteps", "window": "--window",
          "sections": "--sections", "window_overlap": "--window-overlap", "window_mode": "--window-mode", "frame_lag": "--frame-lag",
          "block_frames": "--block-frames", "reasoning_frames": "--reasoning-frames", "reasoning_steps": "--reasoning-steps",
-         "given_frames": "--given-frames"}
+         "given_frames": "--given-frames", "control_scale": "--control-scale"}
 for key, value in json.load(open(sys.argv[1])).items():
     if key == "scheduler":
         os.remove(f"{sys.argv[2]}/scheduler")
@@ -28,10 +28,10 @@ for key, value in json.load(open(sys.argv[1])).items():
         json.dump(value, open(f"{sys.argv[2]}/scheduler/scheduler_config.json", "w"))
     else:
         print(names[key], ",".join(map(str, value)) if isinstance(value, list) else value, sep="\n")
-for what in "image", "last_image", "video", "control", "mask":
+for what in "image", "image2", "last_image", "video", "control", "mask":
     path = os.path.join(os.path.dirname(sys.argv[1]), what + variant + ".png")
     if os.path.exists(path):
-        print("--" + what.replace("_", "-"), path, sep="\n")
+        print("--" + what.strip("2").replace("_", "-"), path, sep="\n")
 PY
     )
     [ -f "$noise" ] || noise=$folder/noise.npy
@@ -60,8 +60,8 @@ PY
 for name in framepack wan22 hunyuan hunyuan_i2v hunyuan_replace flux chroma z_image qwen_image flux2 flux2_klein hidream hunyuan_dit latte wan_i2v wan_flf wan_ti2v wan_over wan_vace skyreels chronoedit ltx_i2v ltx_timed mochi cog_i2v cog_control flux_control cog15 cog15_i2v cosmos2 flux_schnell hunyuan_dit_11 hunyuan15 kandinsky5 \
     cosmos25 cosmos25_transfer sana sana_720 ltx2 ltx23; do check $name same_latents $name; done
 # variants: other settings of the same folders. The schedulers of Latte draw no noise.
-for name in chronoedit/reasoning skyreels/lag skyreels/image skyreels/image2 skyreels/long skyreels/long_lag skyreels/video framepack/forward framepack/last hunyuan15/i2v flux/true_cfg flux/sigmas hunyuan/true_cfg cog15/dynamic_cfg latte/pndm latte/pndm_prk latte/euler latte/timesteps latte/lms latte/singlestep kandinsky5/i2v flux2/edit flux2_klein/edit \
-    cosmos25/image cosmos25/video cosmos25/video1 sana/empty sana/i2v sana_720/i2v ltx2/i2v ltx23/i2v ltx23/rescale; do
+for name in chronoedit/reasoning skyreels/lag skyreels/image skyreels/image2 skyreels/long skyreels/long_lag skyreels/video framepack/forward framepack/last hunyuan15/i2v flux/true_cfg flux/sigmas hunyuan/true_cfg cog15/dynamic_cfg latte/pndm latte/pndm_prk latte/euler latte/timesteps latte/lms latte/singlestep kandinsky5/i2v flux2/edit flux2/edits flux2_klein/edit flux2_klein/edits \
+    cosmos25/image cosmos25/video cosmos25/video1 cosmos25_transfer/weak wan_vace/weak sana/empty sana/i2v sana_720/i2v ltx2/i2v ltx23/i2v ltx23/rescale; do
     check "${name/\//_}" same_latents "${name%/*}" "${name#*/}"
 done
 # Tokens of the image to edit are split over ranks like the others.

@@ -66,6 +66,11 @@ refuse sampling-invalid key=timesteps value=1200 -- --model $model --timesteps 1
 flux2=(--model "$SRC/tests/golden/pipelines/flux2" --frames 1 --height 64 --width 96 --image "$SRC/tests/golden/pipelines/flux2/image_edit.png")
 refuse option-conflict key=--video -- "${flux2[@]}" --video "$SRC/tests/golden/pipelines/flux2/image_edit.png"
 refuse model-input-unsupported key=--last-image 'text~=edits the image' -- "${flux2[@]}" --last-image "$SRC/tests/golden/pipelines/flux2/image_edit.png"
+one=$SRC/tests/golden/pipelines/chronoedit/image.png
+refuse model-input-unsupported key=--image 'text~=takes one image' -- --model "$SRC/tests/golden/pipelines/chronoedit" --frames 5 --height 32 --width 32 --image "$one" --image "$one"
+# the strength of a control needs a control, and a model with control blocks
+refuse option-no-effect key=--control-scale value=0.5 -- --model "$SRC/tests/golden/pipelines/wan_vace" --frames 9 --height 32 --width 32 --control-scale 0.5
+refuse model-input-unsupported key=--control-scale value=0.5 -- --model "$SRC/tests/golden/pipelines/flux_control" --frames 1 --height 64 --width 96 --control x.png --control-scale 0.5
 a_given_schedule_is_used() {
     local given=(--model $model --prompt "a red circle moving left" --frames-npy)
     "$WEFT" generate "${given[@]}" --sigmas 1,0.6,0.2,0 --out given.mp4 >out.log 2>&1 || fail "--sigmas"

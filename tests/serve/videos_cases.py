@@ -247,6 +247,7 @@ def frames_videos_and_masks():
           "--last-image", here + "/wan_flf/last_image.png")
     check("vace", {"control": video, "mask": mask}, {"control": "input-control.mp4", "mask": "input-mask.png"}, "--control", "source.mp4",
           "--mask", here + "/wan_vace/mask.png")
+    check("vace", {"control": video}, {"control": "input-control.mp4"}, "--control", "source.mp4", "--control-scale", "0.5", control_scale=0.5)
     job = check("wan", {"video": video, "mask": mask}, {"video": "input-video.mp4", "mask": "input-mask.png"}, "--video", "source.mp4", "--mask",
                 here + "/wan_vace/mask.png", "--strength", "0.5", strength=0.5)
     # half of the steps are predicted to take less time, and a copy has the files
@@ -258,7 +259,7 @@ def frames_videos_and_masks():
     s.finish(copy["id"])
     assert s.content(copy["id"])[1] == s.content(job["id"])[1] and copy["request"] == job["request"]
     # the parts of the list
-    assert s.call("GET", "/v1/jobs?part=unfinished")["data"] == [] and len(s.call("GET", "/v1/jobs?part=final")["data"]) == 5
+    assert s.call("GET", "/v1/jobs?part=unfinished")["data"] == [] and len(s.call("GET", "/v1/jobs?part=final")["data"]) == 6
     s.error(400, "invalid_part", "GET", "/v1/jobs?part=x")
     s.stop()
 
@@ -281,7 +282,7 @@ def further_options():
     assert options["wan"]["window_mode"]["values"] == ["blend", "continue"] and "history" in options["skyreels"]["window_mode"]["values"]
     assert options["wan"]["guidance_end"]["default"] == 1 and options["wan"]["window"]["type"] == "integer", options["wan"]
     small = dict(VIDEO, model="wan", frames=9, steps=4)
-    for field, value, code in (("frame_lag", 3, "request-invalid"), ("audio_guidance_scale", 3, "request-invalid"), ("window_mode", "x", "request-invalid"), ("eta", 2, "request-invalid"),
+    for field, value, code in (("frame_lag", 3, "request-invalid"), ("audio_guidance_scale", 3, "request-invalid"), ("control_scale", 3, "request-invalid"), ("window_mode", "x", "request-invalid"), ("eta", 2, "request-invalid"),
                                ("sigmas", "1/2", "request-invalid"), ("window", 10, "video-size"), ("guidance_start", 1, "option-invalid"),
                                ("sigmas", "1,2", "option-invalid"), ("guidance_method", "x", "option-invalid")):
         answer = s.error(400, code, "POST", "/v1/jobs", dict(small, **{field: value}))

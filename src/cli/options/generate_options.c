@@ -24,8 +24,9 @@ const weft_option weft_generate_options[] = {
      "text for the unconditional branch of guidance; empty: the empty prompt",
      WEFT_ALSO("--negative"), .group = "conditioning"},
     {"--image", "FILE", NULL,
-     "first frame of the video; needs a model with image conditioning (--help image-models)",
-     .group = "conditioning", .common = true, .copied = true},
+     "first frame of the video, or an image to edit; needs a model with image conditioning "
+     "(--help image-models). Flux 2 edits several images",
+     .repeated = true, .group = "conditioning", .common = true, .copied = true},
     {"--last-image", "FILE", NULL, "last frame of the video; needs a model with image conditioning",
      .group = "conditioning", .copied = true},
     WEFT_METHOD_CONDITIONING,

@@ -90,6 +90,11 @@ static weft_status read_visual_inputs(const weft_args *args, weft_generator_opti
     weft_visual_inputs *g = &o->visual;
     const char *fit = weft_args_string(args, "--fit"), *around;
     g->image = weft_args_string(args, "--image");
+    g->more_image = weft_args_list(args, "--image", &g->more_images);
+    if (g->more_images) { /* without the first one */
+        g->more_image++;
+        g->more_images--;
+    }
     g->last_image = weft_args_string(args, "--last-image");
     g->video = weft_args_string(args, "--video");
     g->control = weft_args_string(args, "--control");
@@ -106,6 +111,11 @@ static weft_status read_visual_inputs(const weft_args *args, weft_generator_opti
     o->identity.image = weft_args_string(args, "--identity-image");
     o->identity.module = weft_args_string(args, "--identity-encoder");
     WEFT_TRY(weft_args_f64(args, "--identity-scale", 0, 10, &o->identity.scale));
+    WEFT_TRY(weft_args_f64(args, "--control-scale", 0.001, 10, &o->control_scale));
+    if (o->control_scale != 1 && !o->visual.control)
+        return weft_error(WEFT_MSG_OPTION_NO_EFFECT,
+                          WEFT_AT(.key = "--control-scale", WEFT_NUMBER(o->control_scale)),
+                          "%g has no effect without --control FILE", o->control_scale);
     if (o->identity.scale != 1 && !o->identity.image)
         return weft_error(WEFT_MSG_OPTION_NO_EFFECT,
                           WEFT_AT(.key = "--identity-scale", WEFT_NUMBER(o->identity.scale)),

@@ -118,6 +118,12 @@ static weft_status check_image(const work *w, const weft_visual_condition_setup 
                           "this %s edits the image of --image, and its result has no last frame. "
                           "Omit --last-image.",
                           class_name);
+    if (f->more_images && how->form != WEFT_FRAME_CONDITION_EDITED)
+        return weft_error(
+            WEFT_MSG_MODEL_INPUT_UNSUPPORTED, WEFT_AT(.key = "--image", .value = f->more_image[0]),
+            "this %s takes one image. Flux 2 (Flux2Transformer2DModel) edits several. "
+            "Give --image once.",
+            class_name);
     if (f->last_image && !how->last)
         return weft_error(WEFT_MSG_MODEL_INPUT_UNSUPPORTED,
                           WEFT_AT(.key = "--last-image", .value = f->last_image),
@@ -432,6 +438,7 @@ static weft_status open_image(const weft_visual_condition_setup *setup, weft_vis
     const bool channels = w->how.form == WEFT_FRAME_CONDITION_CHANNELS;
     const int64_t marks = w->how.marks ? w->grid.factor[0] : w->how.mark_after;
     g->form = w->how.form;
+    g->edited = g->form == WEFT_FRAME_CONDITION_EDITED ? 1 + w->files.more_images : 0;
     g->extra_channel_count = channels ? weft_model_grid(setup->denoiser).channels - g->channels : 0;
     if (channels && g->extra_channel_count != g->channels + marks)
         return weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT(.file = setup->folder),
@@ -451,6 +458,8 @@ static weft_status open_image(const weft_visual_condition_setup *setup, weft_vis
                           "the frames with --video FILE.");
     if (!setup->silent && w->files.image)
         WEFT_TRY(weft_picture_warn_resized(w->files.image, &w->canvas));
+    for (int i = 0; !setup->silent && i < w->files.more_images; i++)
+        WEFT_TRY(weft_picture_warn_resized(w->files.more_image[i], &w->canvas));
     if (!setup->silent && w->files.last_image)
         WEFT_TRY(weft_picture_warn_resized(w->files.last_image, &w->canvas));
     if (!setup->silent && w->files.before)
@@ -602,12 +611,17 @@ static int64_t image_bytes(const weft_visual_condition *g)
     return w->files.prefix_frames ? vae + sees : vae > sees ? vae : sees;
 }
 
+/* Floats of `latents`. An edited image has one latent frame. */
+static int64_t latent_floats(const weft_visual_condition *g)
+{
+    return has_latents(g) ? cells_of(g) * g->channels * (g->edited ? g->edited : 1) : 0;
+}
+
 /* Bytes of `cells`: 0 without inputs. */
 static int64_t cell_bytes(const weft_visual_condition *g)
 {
-    const int64_t known = has_latents(g) ? g->channels : 0,
-                  floats = known + g->extra_channel_count + g->control_channels;
-    return has_inputs(g) ? cells_of(g) * (floats * 4 + 1) + g->latent[0] : 0;
+    const int64_t others = g->extra_channel_count + g->control_channels;
+    return has_inputs(g) ? latent_floats(g) * 4 + cells_of(g) * (others * 4 + 1) + g->latent[0] : 0;
 }
 
 /* Floats of `vision_image`. */
@@ -751,8 +765,6 @@ static weft_status use_image_latents(work *w, weft_visual_condition *g, const fl
     WEFT_GO(read_image(w, g, carried, &latents));
     if (g->extra_channels)
         fill_follow(w, g, latents);
-    if (g->form == WEFT_FRAME_CONDITION_EDITED)
-        memcpy(g->latents, latents, (size_t)(area * g->channels) * 4);
     if (stands_clean(g)) {
         memset(g->clean_frames, 1, (size_t)there);
         memset(g->keep_mask, 1, (size_t)(there * area));
@@ -763,8 +775,33 @@ out:
     return status;
 }
 
+/* Encodes the images to edit one at a time. */
+static weft_status use_edited(work *w, weft_visual_condition *g)
+{
+    const int64_t floats = cells_of(g) * g->channels;
+    weft_canvas one = w->canvas;
+    one.frames = 1;
+    one.w = 0;
+    float *pixels;
+    WEFT_TRY(WEFT_NEW(pixels, one.height * one.width * 3, "%s: its pixels", w->files.image));
+    weft_status_code status = WEFT_OK;
+    for (int64_t i = 0; i < g->edited; i++) {
+        const char *file = i ? w->files.more_image[i - 1] : w->files.image;
+        WEFT_GO(weft_pictures_read(file, &one, pixels));
+        WEFT_GO(run_encoder(w, pixels, g->latents + i * floats));
+        normalise(w, g, 1, w->grid.inverted, g->latents + i * floats);
+    }
+out:
+    weft_free(pixels);
+    weft_vae_free(w->image_vae);
+    w->image_vae = NULL;
+    return status;
+}
+
 static weft_status use_image(work *w, weft_visual_condition *g, const float *carried)
 {
+    if (g->form == WEFT_FRAME_CONDITION_EDITED)
+        return use_edited(w, g);
     WEFT_TRY(use_image_latents(w, g, carried));
     const float *last =
         carried ? carried + (given_frames(&w->files) - 1) * w->canvas.height * w->canvas.width * 3
@@ -891,7 +928,7 @@ static void forget(weft_visual_condition *g)
     memset(g->keep_mask, 0, (size_t)cells);
     memset(g->clean_frames, 0, (size_t)g->latent[0]);
     if (g->latents)
-        memset(g->latents, 0, (size_t)(cells * g->channels) * 4);
+        memset(g->latents, 0, (size_t)latent_floats(g) * 4);
     if (g->extra_channels)
         memset(g->extra_channels, 0, (size_t)(cells * g->extra_channel_count) * 4);
 }
@@ -913,7 +950,7 @@ weft_status weft_visual_condition_read(weft_visual_condition *g)
                                   "Write --out to another disk, or make fewer frames", &g->cells));
     float *at = g->cells.data;
     g->latents = known ? at : NULL;
-    at += known ? cells * g->channels : 0;
+    at += latent_floats(g);
     g->extra_channels = g->extra_channel_count ? at : NULL;
     at += cells * g->extra_channel_count;
     g->control = g->control_channels ? at : NULL;

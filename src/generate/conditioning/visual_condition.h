@@ -8,8 +8,11 @@
 
 typedef struct weft_visual_inputs {
     const char *image, *last_image; /* first and last frame; NULL: none */
-    const char *video;              /* video to edit, or an image used as every frame; NULL: none */
-    const char *control;            /* control video or image; NULL: none */
+    /* Further images to edit, after `image`: [more_images], borrowed */
+    const char *const *more_image;
+    int more_images;
+    const char *video;   /* video to edit, or an image used as every frame; NULL: none */
+    const char *control; /* control video or image; NULL: none */
     /* image or video; white regions of `video` or `control` are generated; NULL: none */
     const char *mask;
     int64_t outpaint[4]; /* pixels generated left of, above, right of and below `video` */
@@ -49,7 +52,9 @@ typedef struct weft_visual_condition {
     int64_t latent[3], channels;    /* shape of the latents */
     int64_t extra_channel_count;    /* conditioning channels after the noisy channels */
     weft_frame_condition_kind form; /* how the model takes the image; NONE: no image */
-    /* (T,Y,X,channels): latents of the video, of the clean frames, or of the image to edit */
+    int64_t edited;                 /* images to edit; 0: none */
+    /* (T,Y,X,channels): latents of the video or of the clean frames; (edited,Y,X,channels): of the
+     * images to edit */
     float *latents;
     uint8_t *keep_mask;       /* (T,Y,X) 1: the result equals `latents` */
     uint8_t *clean_frames;    /* (T) 1: the frame enters the model without noise */

@@ -50,6 +50,7 @@ typedef struct weft_generator_options {
     const weft_guidance *guidance_method; /* NULL: chosen by model and scale */
     double guidance_rescale;              /* guidance rescale, for the method that has it */
     double audio_guidance;                /* guidance scale of the sound; 0: the same scale */
+    double control_scale;                 /* strength of the control; 0: 1, as in training */
     const char *negative;                 /* negative prompt; NULL: the empty text */
     double guidance_low;                  /* guidance scale below `boundary`; 0: the same scale */
     /* time, 0 to 1, where experts change; 0: the model's own, or none */

@@ -226,6 +226,23 @@ int64_t weft_generator_times(const weft_generator *p)
            (p->shape.latent[2] / p->model.patch.factor[2]);
 }
 
+/* The strength of each control block; WEFT_NONE: 1, or the model has no such input. */
+static weft_value control_scale(const weft_generator *p, weft_graph *g, const weft_model *model,
+                                const weft_model_size *size)
+{
+    float scales[128]; /* more blocks than any family has */
+    const double scale = p->options.control_scale;
+    if (scale == 1 || !weft_model_takes(model, WEFT_PORT_CONTROL_SCALE))
+        return WEFT_NONE;
+    const weft_shape shape = weft_model_shape(model, size, WEFT_PORT_CONTROL_SCALE);
+    if (shape.dim[0] > WEFT_COUNT(scales))
+        return weft_graph_fail(g, WEFT_MSG_MODEL_SHAPE, "%" PRId64 " control blocks exceed %d",
+                               shape.dim[0], WEFT_COUNT(scales));
+    for (int64_t i = 0; i < shape.dim[0]; i++)
+        scales[i] = (float)scale;
+    return weft_constant(g, WEFT_F32, shape, scales);
+}
+
 static weft_status build_denoiser(weft_generator *p, int expert, int64_t rows,
                                   weft_generator_part *part)
 {
@@ -241,6 +258,7 @@ static weft_status build_denoiser(weft_generator *p, int expert, int64_t rows,
                                   .text = weft_text_conditioning_length(&p->model.text),
                                   .text2 = weft_text_conditioning_length2(&p->model.text),
                                   .image = p->inputs.visual.image_tokens,
+                                  .edited = p->inputs.visual.edited,
                                   .audio = p->shape.sound_steps,
                                   .times = weft_generator_times(p)};
     weft_ports ports = weft_ports_none();
@@ -281,6 +299,8 @@ static weft_status build_denoiser(weft_generator *p, int expert, int64_t rows,
                                (float)p->model.grid.factor[1], (float)p->model.grid.factor[2]};
         ports.at[WEFT_PORT_SPACING] = weft_constant(d, WEFT_F32, WEFT_SHAPE(3), step);
     }
+    if (visual->control_channels && p->options.control_scale > 0)
+        ports.at[WEFT_PORT_CONTROL_SCALE] = control_scale(p, d, model, &size);
     weft_text_conditioning_inputs(d, &p->model.text, model, &size, "batch.", &ports);
     if (p->inputs.identity.tokens)
         weft_text_conditioning_append(

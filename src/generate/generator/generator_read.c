@@ -510,12 +510,25 @@ out:
     return status;
 }
 
+/* Checks that the denoiser has an input for the strength of the control. */
+static weft_status check_control_scale(const weft_generator *p)
+{
+    const double scale = p->options.control_scale;
+    return scale > 0 && scale != 1 && !weft_model_takes(p->model.denoiser, WEFT_PORT_CONTROL_SCALE)
+               ? weft_error(WEFT_MSG_MODEL_INPUT_UNSUPPORTED,
+                            WEFT_AT(.key = "--control-scale", WEFT_NUMBER(scale)),
+                            "%s has no control blocks, whose strength this is. Omit the option.",
+                            weft_model_class(p->model.denoiser))
+               : WEFT_OK;
+}
+
 weft_status weft_generator_read(weft_generator *p, const char *folder)
 {
     weft_generator_options *o = &p->options;
     WEFT_TRY(weft_generator_model_open(folder, o, &p->model));
     WEFT_TRY(weft_generator_trajectory_open(&p->model, o, &p->trajectory));
     WEFT_TRY(weft_generator_model_read_settings(&p->model, o));
+    WEFT_TRY(check_control_scale(p));
     WEFT_TRY(arrange_shape(p));
     WEFT_TRY(weft_generator_share(p->comm, o, &o->memory));
     WEFT_TRY(weft_generator_inputs_open(p));

@@ -117,7 +117,7 @@ static void fill_visual(const weft_generator *p, const weft_denoiser_query *a, i
         memcpy(control, g->control + a->frame * area * g->control_channels,
                (size_t)(p->shape.windows.window * area * g->control_channels) * 4);
     if (edited)
-        memcpy(edited, g->latents, (size_t)(area * p->model.grid.channels) * 4);
+        memcpy(edited, g->latents, (size_t)(g->edited * area * p->model.grid.channels) * 4);
     if (image)
         memcpy(image, g->image, (size_t)(g->image_tokens * g->image_width) * 4);
     for (int i = 0; i < WEFT_GENERATOR_NUMBERS; i++) {

@@ -73,6 +73,8 @@ static weft_status add_numbers(const weft_generator *p, json_t *to)
         WEFT_TRY(add(to, "vae_tf32", json_true()));
     if (o->audio_guidance > 0)
         WEFT_TRY(add(to, "audio_guidance", json_real(o->audio_guidance)));
+    if (o->control_scale > 0 && o->control_scale != 1)
+        WEFT_TRY(add(to, "control_scale", json_real(o->control_scale)));
     if (o->decode_time.timestep > 0)
         WEFT_TRY(add(to, "decode_timestep", json_real(o->decode_time.timestep)));
     if (o->decode_time.noise > 0)
@@ -137,12 +139,17 @@ static weft_status add_files(const weft_generator *p, json_t *to)
                 {"before", g->before},
                 {"mask", g->mask},
                 {"identity", p->options.identity.image}};
-    char hex[WEFT_HEX_BYTES];
+    char hex[WEFT_HEX_BYTES], key[32];
     for (int i = 0; i < WEFT_COUNT(file); i++)
         if (file[i].path) {
             WEFT_TRY(weft_file_identity(file[i].path, hex));
             WEFT_TRY(add(to, file[i].key, json_string(hex)));
         }
+    for (int i = 0; i < g->more_images; i++) {
+        snprintf(key, sizeof key, "image_%d", i + 2);
+        WEFT_TRY(weft_file_identity(g->more_image[i], hex));
+        WEFT_TRY(add(to, key, json_string(hex)));
+    }
     if (p->options.identity.image) {
         WEFT_TRY(weft_folder_identity(p->inputs.identity.folder, hex));
         WEFT_TRY(add(to, "identity_module", json_string(hex)));
