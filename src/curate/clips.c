@@ -8,6 +8,7 @@
 #include "curate/analyse.h"
 #include "curate/lossless_clips.h"
 #include "video/reader.h"
+#include "video/sound_reader.h"
 #include "video/writer.h"
 
 #include <math.h>
@@ -34,8 +35,10 @@ void weft_curate_fit_window(json_t *meta)
 }
 
 static weft_status write_meta(const weft_curate_clip *clip, int64_t w, int64_t h, int64_t frames,
-                              double fps)
+                              double fps, bool has_sound)
 {
+    if (json_object_get(json_object_get(clip->meta, "written_with"), "sound"))
+        json_object_set_new(clip->meta, "sound", json_boolean(has_sound));
     /* The short names are for weft's loader, the long ones for other curation tools. */
     json_object_set_new(clip->meta, "frames", json_integer(frames));
     json_object_set_new(clip->meta, "fps", json_real(fps));
@@ -83,13 +86,42 @@ static bool keeps(thinning *t, double *seconds)
     return true;
 }
 
+/* Opens the file of a clip that begins with `frame`. */
+static weft_status open_clip(const char *source, const weft_curate_clip *clip,
+                             const weft_curate_config *config, const weft_video_frame *frame,
+                             double fps, weft_video_writer **writer, bool *has_sound)
+{
+    const weft_video_tag tag = {"comment", clip->id};
+    weft_sound sound = {0};
+    float *samples = NULL;
+    if (config->clips.sound)
+        WEFT_TRY(reading_failed(weft_sound_read_part(source, config->stall_seconds, frame->seconds,
+                                                     clip->seconds, &samples, &sound)));
+    const weft_video_writer_options o = {.width = frame->width,
+                                         .height = frame->height,
+                                         .fps = fps > 0 ? fps : fmin(clip->fps, 1000),
+                                         .crf = (int)config->clips.crf,
+                                         .preset = config->clips.preset,
+                                         .encoder = config->clips.encoder,
+                                         .key_interval = config->clips.key_interval,
+                                         .threads = 1, /* same bytes on any machine */
+                                         .tags = &tag,
+                                         .tag_count = 1,
+                                         .sound = samples ? &sound : NULL};
+    *has_sound = samples != NULL;
+    const weft_status_code status = weft_video_writer_open(clip->path, &o, writer);
+    weft_free(samples);
+    return status;
+}
+
 /* Copies frames start .. end. The reader is positioned at or before start. */
-static weft_status copy_span(weft_video_reader *reader, const weft_curate_clip *clip,
-                             const weft_curate_config *config, const weft_heartbeat *heart)
+static weft_status copy_span(const char *source, weft_video_reader *reader,
+                             const weft_curate_clip *clip, const weft_curate_config *config,
+                             const weft_heartbeat *heart)
 {
     weft_video_writer *writer = NULL;
     weft_video_frame frame;
-    bool got = true;
+    bool got = true, has_sound = false;
     double first = 0;
     int64_t written = 0, kept = 0, w = 0, h = 0;
     thinning thin = thinning_of(config, clip);
@@ -103,20 +135,10 @@ static weft_status copy_span(weft_video_reader *reader, const weft_curate_clip *
         if (frame.index < clip->start)
             continue;
         if (!writer) {
-            const weft_video_tag tag = {"comment", clip->id};
-            const weft_video_writer_options o = {.width = w = frame.width,
-                                                 .height = h = frame.height,
-                                                 .fps = thin.fps > 0 ? thin.fps
-                                                                     : fmin(clip->fps, 1000),
-                                                 .crf = (int)config->clips.crf,
-                                                 .preset = config->clips.preset,
-                                                 .encoder = config->clips.encoder,
-                                                 .key_interval = config->clips.key_interval,
-                                                 .threads = 1, /* same bytes on any machine */
-                                                 .tags = &tag,
-                                                 .tag_count = 1};
-            WEFT_GO(weft_video_writer_open(clip->path, &o, &writer));
+            WEFT_GO(open_clip(source, clip, config, &frame, thin.fps, &writer, &has_sound));
             first = frame.seconds;
+            w = frame.width;
+            h = frame.height;
         }
         double seconds = frame.seconds - first;
         written++;
@@ -132,7 +154,7 @@ static weft_status copy_span(weft_video_reader *reader, const weft_curate_clip *
     WEFT_GO(weft_video_writer_finish(writer));
     if (config->clips.cut == WEFT_CUT_KEY_FRAMES)
         json_object_set_new(clip->meta, "lossless", json_false());
-    status = write_meta(clip, w, h, kept, thin.fps > 0 ? thin.fps : clip->fps);
+    status = write_meta(clip, w, h, kept, thin.fps > 0 ? thin.fps : clip->fps, has_sound);
 out:
     weft_video_writer_close(writer);
     return status;
@@ -164,7 +186,8 @@ static weft_status copy_clips(const char *source, const weft_curate_clip *clips,
                               const weft_curate_config *config, int threads,
                               const weft_heartbeat *heart)
 {
-    weft_lossless_clips list = {0};
+    weft_lossless_clips list = {.sound = config->clips.sound,
+                                .stall_seconds = config->stall_seconds};
     weft_video_options o = weft_lossless_options;
     weft_video_reader *reader = NULL;
     weft_video_info info;
@@ -184,8 +207,8 @@ static weft_status copy_clips(const char *source, const weft_curate_clip *clips,
         WEFT_GO(weft_lossless_clip_accept(&list, clip, reader, heart, &info, &equal));
         json_object_set_new(clip->meta, "lossless", json_boolean(equal));
         if (equal)
-            WEFT_GO(
-                write_meta(clip, info.width, info.height, clip->end - clip->start + 1, clip->fps));
+            WEFT_GO(write_meta(clip, info.width, info.height, clip->end - clip->start + 1,
+                               clip->fps, info.has_audio));
     }
 out:
     weft_video_reader_close(reader);
@@ -215,7 +238,7 @@ static weft_status write_group(const char *source, const weft_curate_clip *clips
     weft_status_code status = WEFT_OK;
     for (int64_t i = 0; i < count; i++)
         if (same_crop(&clips[i], like) && !weft_curate_clip_is_written(&clips[i]))
-            WEFT_GO(copy_span(reader, &clips[i], config, heart));
+            WEFT_GO(copy_span(source, reader, &clips[i], config, heart));
 out:
     weft_video_reader_close(reader);
     return status;

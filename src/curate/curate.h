@@ -68,7 +68,7 @@ typedef struct weft_curate_config {
         int64_t max_side, crf, key_interval;
         const char *preset, *encoder;
         double fps; /* highest frame rate; 0: the source's */
-        bool crop_borders, require_caption;
+        bool crop_borders, require_caption, sound;
     } clips;
     weft_curate_quality quality;
     struct {

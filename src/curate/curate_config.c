@@ -93,6 +93,9 @@ static const weft_key clips_keys[] = {
      "have a standard for veryfast"},
     {"crop_borders", WEFT_KEY_BOOL, AT(clips.crop_borders) - AT(clips), "true", "",
      "crop borders of black or another single colour"},
+    {"sound", WEFT_KEY_BOOL, AT(clips.sound) - AT(clips), "false", "",
+     "clips have the sound of their source, encoded as AAC with the rate of the source and one or "
+     "two channels"},
     {"require_caption", WEFT_KEY_BOOL, AT(clips.require_caption) - AT(clips), "false", "",
      "reject shots without a caption"},
 };

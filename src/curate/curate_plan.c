@@ -766,6 +766,8 @@ static void set_encoding(const weft_curate_config *c, const json_t *shot, weft_c
         json_object_set_new(how, "encoder", json_string(c->clips.encoder));
     if (c->clips.fps > 0)
         json_object_set_new(how, "max_fps", json_real(c->clips.fps));
+    if (c->clips.sound)
+        json_object_set_new(how, "sound", json_true());
 }
 
 static weft_status add_clip(weft_curate_plan *p, weft_curate_source *s, caption_set *captions,

@@ -237,8 +237,8 @@ static weft_status refresh_meta(const weft_curate_clip *clip)
     json_t *old;
     WEFT_TRY(weft_json_load(clip->meta_path, &old));
     json_t *now = json_deep_copy(clip->meta);
-    static const char *const measured[] = {"frames", "fps",       "seconds",    "width",
-                                           "height", "framerate", "num_frames", "lossless"};
+    static const char *const measured[] = {"frames",    "fps",        "seconds",  "width", "height",
+                                           "framerate", "num_frames", "lossless", "sound"};
     for (int i = 0; i < WEFT_COUNT(measured); i++)
         json_object_set(now, measured[i], json_object_get(old, measured[i]));
     weft_curate_fit_window(now);

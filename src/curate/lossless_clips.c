@@ -29,7 +29,11 @@ weft_status weft_lossless_clips_add(weft_lossless_clips *list, const weft_curate
     WEFT_TRY(weft_buf_check(&path));
     list->clip[i] = clip;
     list->tag[i] = (weft_video_tag){"comment", clip->id};
-    list->span[i] = (weft_packet_span){.start = clip->start, .end = clip->end, .path = path.data};
+    list->span[i] = (weft_packet_span){.start = clip->start,
+                                       .end = clip->end,
+                                       .path = path.data,
+                                       .sound_seconds = list->sound ? clip->seconds : 0,
+                                       .stall_seconds = list->stall_seconds};
     list->count++;
     return WEFT_OK;
 }

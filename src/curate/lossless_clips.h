@@ -12,6 +12,8 @@ typedef struct weft_lossless_clips {
     const weft_curate_clip **clip;
     weft_video_tag *tag;
     int64_t count, capacity;
+    bool sound;           /* copies have the sound of the source */
+    double stall_seconds; /* longest time of one read; 0: 30 */
 } weft_lossless_clips;
 
 /* Adds a clip, ascending by start. */

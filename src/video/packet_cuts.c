@@ -2,6 +2,8 @@
 
 #include "base/memory.h"
 #include "video/reader.h"
+#include "video/sound_reader.h"
+#include "video/sound_track.h"
 
 #include <libavcodec/avcodec.h>
 #include <libavformat/avformat.h>
@@ -143,9 +145,10 @@ bool weft_packet_cuts_trim(const weft_packet_cuts *cuts, int64_t *start, int64_t
 
 /* The file of a span while it is written. */
 typedef struct copy {
-    AVFormatContext *mux; /* NULL: refused */
-    int64_t frames;       /* written so far */
-    int64_t delay;        /* of the decode times */
+    AVFormatContext *mux;    /* NULL: refused */
+    weft_sound_track *sound; /* NULL: none */
+    int64_t frames;          /* written so far */
+    int64_t delay;           /* of the decode times */
 } copy;
 
 /* The decode time of a packet is the presentation time of the frame in the same place, earlier by
@@ -165,7 +168,8 @@ static int64_t decode_delay(const packet_list *list, const weft_packet_span *spa
     return delay;
 }
 
-static bool open_file(const AVStream *from, const weft_packet_span *span, copy *c)
+static bool open_file(const AVStream *from, const weft_packet_span *span, const weft_sound *sound,
+                      copy *c)
 {
     AVDictionary *flags = NULL;
     weft_buf url = {0};
@@ -190,6 +194,9 @@ static bool open_file(const AVStream *from, const weft_packet_span *span, copy *
     }
     for (int i = 0; opened && i < span->tag_count; i++)
         av_dict_set(&c->mux->metadata, span->tags[i].key, span->tags[i].value, 0);
+    if (opened && sound->samples &&
+        weft_sound_track_open(span->path, "aac", sound, c->mux, &c->sound))
+        opened = false;
     weft_buf_printf(&url, "file:%s", span->path);
     av_dict_set(&flags, "movflags", "use_metadata_tags+faststart", 0);
     opened = opened && weft_buf_check(&url) == WEFT_OK &&
@@ -200,10 +207,29 @@ static bool open_file(const AVStream *from, const weft_packet_span *span, copy *
     return opened;
 }
 
+/* Opens the file of a span, with its sound. False: its writer refuses it. */
+static weft_status open_span(const char *source, const AVStream *from, const packet_list *list,
+                             const weft_packet_span *span, copy *c, bool *good)
+{
+    const int64_t begin = from->start_time == AV_NOPTS_VALUE ? 0 : from->start_time;
+    weft_sound sound = {0};
+    float *samples = NULL;
+    if (span->sound_seconds > 0)
+        WEFT_TRY(weft_sound_read_part(source, span->stall_seconds,
+                                      (double)(list->time[span->start] - begin) *
+                                          av_q2d(from->time_base),
+                                      span->sound_seconds, &samples, &sound));
+    *good = open_file(from, span, &sound, c);
+    weft_free(samples);
+    return WEFT_OK;
+}
+
 /* Frees the file. `complete`: with its index, which makes it readable. */
 static bool close_file(copy *c, bool complete)
 {
+    complete = complete && (!c->sound || weft_sound_track_write(c->sound, 0, true) == WEFT_OK);
     bool written = complete && av_write_trailer(c->mux) >= 0;
+    weft_sound_track_free(c->sound);
     if (c->mux && c->mux->pb)
         written = avio_closep(&c->mux->pb) >= 0 && written;
     avformat_free_context(c->mux);
@@ -219,13 +245,17 @@ static bool write_packet(copy *c, const AVStream *from, const packet_list *list,
     packet->dts = list->time[span->start + c->frames++] - first - c->delay;
     packet->stream_index = 0;
     packet->pos = -1;
+    const double seconds = (double)packet->dts * av_q2d(from->time_base);
     av_packet_rescale_ts(packet, from->time_base, c->mux->streams[0]->time_base);
-    return av_write_frame(c->mux, packet) >= 0;
+    if (!c->sound)
+        return av_write_frame(c->mux, packet) >= 0;
+    return av_interleaved_write_frame(c->mux, packet) >= 0 &&
+           weft_sound_track_write(c->sound, seconds, false) == WEFT_OK;
 }
 
 /* Writes the packets from the key frame to the last frame of the span in decode order. *at is the
  * number of packets read so far. */
-static weft_status copy_span(weft_video_reader *reader, const packet_list *list,
+static weft_status copy_span(const char *source, weft_video_reader *reader, const packet_list *list,
                              weft_packet_watch watch, AVPacket *packet, weft_packet_span *span,
                              int64_t *at)
 {
@@ -239,7 +269,7 @@ static weft_status copy_span(weft_video_reader *reader, const packet_list *list,
             break;
         const coded *item = &list->item[*at];
         if (item->rank == span->start)
-            good = open_file(from, span, &c);
+            WEFT_GO(open_span(source, from, list, span, &c, &good));
         if (good && c.mux && item->rank >= span->start)
             good = write_packet(&c, from, list, span, packet);
         av_packet_unref(packet);
@@ -267,7 +297,7 @@ weft_status weft_packet_spans_copy(const char *path, weft_packet_watch watch,
         goto out;
     WEFT_GO(weft_video_reader_open(path, NULL, &reader));
     for (int64_t i = 0; i < count; i++)
-        WEFT_GO(copy_span(reader, &list, watch, packet, &spans[i], &at));
+        WEFT_GO(copy_span(path, reader, &list, watch, packet, &spans[i], &at));
 out:
     av_packet_free(&packet);
     weft_video_reader_close(reader);

@@ -42,6 +42,9 @@ typedef struct weft_packet_span {
     const char *path; /* of the .mp4, written directly: the caller renames it */
     const weft_video_tag *tags;
     int tag_count;
+    /* Seconds of sound from the first frame on, encoded as AAC; 0: no sound. One read of the source
+     * takes at most stall_seconds (0: 30) */
+    double sound_seconds, stall_seconds;
     bool copied; /* result; false: the container or its writer refuses the packets */
 } weft_packet_span;
 

@@ -191,6 +191,24 @@ static weft_status deliver(const sound_stream *s, const weft_sound_request *q, f
     return WEFT_OK;
 }
 
+static weft_status read_part(sound_stream *s, const weft_sound_request *q, float *samples)
+{
+    WEFT_TRY(set_range(s, q));
+    WEFT_TRY(decode(s));
+    return deliver(s, q, samples);
+}
+
+static void close_stream(sound_stream *s)
+{
+    avcodec_free_context(&s->decoder);
+    swr_free(&s->mixer);
+    av_packet_free(&s->packet);
+    av_frame_free(&s->frame);
+    av_frame_free(&s->mixed);
+    weft_free(s->samples);
+    weft_video_reader_close(s->reader);
+}
+
 /* Reads from an open video, and closes it. */
 static weft_status read_sound(weft_video_reader *reader, const char *name,
                               const weft_sound_request *q, float *samples, bool *has_sound)
@@ -202,18 +220,10 @@ static weft_status read_sound(weft_video_reader *reader, const char *name,
     WEFT_GO(open_decoder(&s));
     if (!s.decoder)
         goto out;
-    WEFT_GO(set_range(&s, q));
-    WEFT_GO(decode(&s));
-    WEFT_GO(deliver(&s, q, samples));
+    WEFT_GO(read_part(&s, q, samples));
     *has_sound = true;
 out:
-    avcodec_free_context(&s.decoder);
-    swr_free(&s.mixer);
-    av_packet_free(&s.packet);
-    av_frame_free(&s.frame);
-    av_frame_free(&s.mixed);
-    weft_free(s.samples);
-    weft_video_reader_close(reader);
+    close_stream(&s);
     return status;
 }
 
@@ -235,4 +245,33 @@ weft_status weft_sound_read_source(const weft_video_source *source, const char *
     weft_video_reader *reader;
     WEFT_TRY(weft_video_reader_open_source(source, name, &small, &reader));
     return read_sound(reader, name, request, samples, has_sound);
+}
+
+weft_status weft_sound_read_part(const char *path, double stall_seconds, double start_seconds,
+                                 double seconds, float **samples, weft_sound *sound)
+{
+    weft_video_options options = small;
+    sound_stream s = {.name = path};
+    weft_status_code status = WEFT_OK;
+    *samples = NULL;
+    *sound = (weft_sound){0};
+    options.stall_seconds = stall_seconds;
+    WEFT_TRY(weft_video_reader_open(path, &options, &s.reader));
+    WEFT_GO(open_decoder(&s));
+    if (!s.decoder)
+        goto out;
+    const weft_sound_request part = {.start_seconds = start_seconds,
+                                     .channels = s.decoder->ch_layout.nb_channels > 1 ? 2 : 1,
+                                     .count = llround(seconds * (double)s.rate),
+                                     .rate = s.rate};
+    WEFT_GO(WEFT_NEW(*samples, part.channels * part.count + 1, "%s: its sound", path));
+    WEFT_GO(read_part(&s, &part, *samples));
+    *sound = (weft_sound){*samples, part.channels, part.count, part.rate};
+out:
+    if (status != WEFT_OK) {
+        weft_free(*samples);
+        *samples = NULL;
+    }
+    close_stream(&s);
+    return status;
 }

@@ -66,6 +66,20 @@ assert silent["sound_loss"] == 0 and silent["with_sound"] == 0 and silent["loss"
 PY
 }
 check options options
+# Clips of weft curate with their sound, in shards. The clip without sound is counted.
+curated() {
+    "$WEFT" curate --in clips --out cur --set clips.sound=true --set duplicates.on=false --set quality.min_motion=0 --set clips.min_frames=9 \
+        >cur.log 2>&1 || { cat cur.log; fail "weft curate"; }
+    "$WEFT" shard --in cur --out shards --set heldout=0 >shard.log 2>&1 || { cat shard.log; fail "weft shard"; }
+    train ltx23 curated --set data.path=shards --set stages.0.steps=2
+    grep -q '"without_sound": 1' runs/curated/data-stage-0.json || { cat runs/curated/data-stage-0.json; fail "the clips lack their sound"; }
+    python3 -S - <<'PY' || fail "losses of curated clips"
+import json
+for row in map(json.loads, open("runs/curated/metrics.jsonl")):
+    assert row["sound_loss"] > 0 and row["with_sound"] >= 0.75, row
+PY
+}
+check curated curated
 check dp layout ltx23 2 --set parallel.dp=2
 check fsdp layout ltx23 2 --set parallel.fsdp=2
 check cp layout ltx23 2 --set parallel.cp=2
