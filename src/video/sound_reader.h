@@ -22,9 +22,9 @@ weft_status weft_sound_read_source(const weft_video_source *source, const char *
                                    const weft_sound_request *request, float *samples,
                                    bool *has_sound);
 /* Reads `seconds` of the sound of the file `path`, from start_seconds after its first frame on. The
- * sound has the rate of its stream and one or two channels. *samples belongs to the caller (weft_free), and
- * *sound borrows it. NULL: the video has no sound that FFmpeg decodes. stall_seconds: longest time
- * of one read; 0: 30. */
+ * sound has the rate of its stream and one or two channels. *samples belongs to the caller
+ * (weft_free), and *sound borrows it. NULL: the video has no sound that FFmpeg decodes.
+ * stall_seconds: longest time of one read; 0: 30. */
 weft_status weft_sound_read_part(const char *path, double stall_seconds, double start_seconds,
                                  double seconds, float **samples, weft_sound *sound);
 
