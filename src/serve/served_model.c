@@ -138,7 +138,8 @@ void weft_served_model_close(weft_served_model *m)
 
 uint64_t weft_served_model_stamp(const weft_served_model *m)
 {
-    return weft_path_stamp(0, m->folder, 1);
+    return weft_path_stamp(0, m->folder,
+                           2); /* a transformer may have the folder of its companion */
 }
 
 static weft_status check_pixels(const weft_served_model *m, int i, int64_t pixels)

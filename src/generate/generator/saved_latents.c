@@ -304,25 +304,42 @@ static weft_status add_file_in(XXH3_state_t *state, const char *folder, const ch
     return status;
 }
 
-weft_status weft_folder_identity(const char *folder, char hex[WEFT_HEX_BYTES])
+/* Adds the files of a folder, and of its subfolders down to `depth`: a denoiser's folder may have
+ * the folder of its companion. */
+static weft_status add_files_of(XXH3_state_t *state, const char *folder, int depth)
 {
     static const char *const kinds[] = {"json", "safetensors", "gguf", "pt", "pth", "bin", "model"};
     weft_names names = {0};
-    XXH3_state_t state;
-    XXH3_64bits_reset(&state);
+    char *child = NULL;
     weft_status_code status = WEFT_OK;
     WEFT_GO(weft_list_dir(folder, false, &names));
     for (int64_t i = 0; i < names.count; i++) {
         bool counts = false;
         for (int k = 0; k < WEFT_COUNT(kinds); k++)
             counts |= !strcmp(weft_path_extension(names.name[i]), kinds[k]);
-        if (counts)
-            WEFT_GO(add_file_in(&state, folder, names.name[i]));
+        weft_free(child);
+        child = weft_path_join(folder, names.name[i]);
+        WEFT_GO(WEFT_ALLOCATED(child, "a path"));
+        if (depth > 0 && weft_path_is_dir(child)) {
+            XXH3_64bits_update(state, names.name[i], strlen(names.name[i]));
+            WEFT_GO(add_files_of(state, child, depth - 1));
+        } else if (counts) {
+            WEFT_GO(add_file_in(state, folder, names.name[i]));
+        }
     }
-    weft_hex_print(XXH3_64bits_digest(&state), hex);
 out:
+    weft_free(child);
     weft_names_free(&names);
     return status;
+}
+
+weft_status weft_folder_identity(const char *folder, char hex[WEFT_HEX_BYTES])
+{
+    XXH3_state_t state;
+    XXH3_64bits_reset(&state);
+    WEFT_TRY(add_files_of(&state, folder, 1));
+    weft_hex_print(XXH3_64bits_digest(&state), hex);
+    return WEFT_OK;
 }
 
 /* Adds the name and identity of a subfolder, or sets `vae` to the identity of the autoencoder. */
