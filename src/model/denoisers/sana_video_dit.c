@@ -271,6 +271,28 @@ static weft_value turn_tokens(weft_graph *g, weft_value x, int64_t outer, int64_
     return weft_reshape(g, weft_permute(g, x, (int[]){0, 2, 1, 3}), shape);
 }
 
+/* "patch_embedding", a convolution, as a linear layer. Its patches are in the order of the tokens,
+ * so that ranks that share the tokens read the latents of their own. */
+static weft_value embed_latents(weft_graph *g, const sana_video *c, weft_value latents,
+                                const int64_t size[3])
+{
+    const int64_t *p = c->patch, cells = p[0] * p[1] * p[2], width = width_of(c),
+                  inner = cells * c->in_channels;
+    weft_value x = weft_nn_fold(g, latents, p); /* (B,T,Y,X,cells in), channels fastest */
+    x = weft_reshape(g, x, WEFT_SHAPE(weft_dim(g, latents, 0), size[0] * size[1] * size[2], inner));
+    x = turn_tokens(g, x, size[0], size[1] * size[2]);
+    weft_graph_push(g, "patch_embedding");
+    weft_value weight =
+        weft_param(g, "weight", WEFT_F32, WEFT_SHAPE(width, c->in_channels, p[0], p[1], p[2]),
+                   (weft_init){.kind = WEFT_INIT_UNIFORM, .value = 1.0 / sqrt((double)inner)});
+    weight = weft_reshape(g, weight, WEFT_SHAPE(width, c->in_channels, cells));
+    weight = weft_reshape(g, weft_permute(g, weight, (int[]){0, 2, 1}), WEFT_SHAPE(width, inner));
+    const weft_nn_layer layer = {"patch", weight, bias_of(g, width)};
+    x = weft_nn_linear_by(g, &layer, x);
+    weft_graph_pop(g);
+    return x;
+}
+
 /* Frames, rows and columns share the pairs of a head as in Wan. */
 static void video_rope(weft_graph *g, const sana_video *c, shared *s)
 {
@@ -313,9 +335,7 @@ static weft_value forward(weft_graph *g, const sana_video *c, const weft_ports *
     s.text = embed_text(g, c, in->at[WEFT_PORT_TEXT]);
     if (weft_value_ok(mask))
         s.hidden = weft_nn_hide(g, weft_cast(g, mask, WEFT_F32));
-    weft_value x = weft_nn_patch(g, "patch_embedding", in->at[WEFT_PORT_LATENTS], width_of(c),
-                                 c->patch, WEFT_PATCH_3D, true);
-    x = turn_tokens(g, x, s.size[0], places);
+    weft_value x = embed_latents(g, c, in->at[WEFT_PORT_LATENTS], s.size);
     for (int64_t i = 0; i < c->layers; i++) {
         weft_graph_push(g, "transformer_blocks.%d", (int)i);
         x = block(g, c, &s, x);
