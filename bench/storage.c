@@ -5,7 +5,8 @@
  *   get PLACE NAME            MB/s of reading an object, in pieces that are announced
  *   copy PLACE NAME DIR       MB/s of copying an object to a folder, as models are copied
  *   put PLACE NAME FILE       MB/s of writing an object
- *   samples PLACE PASSES      samples/s of the loader over the latents of a place, with checksums
+ *   samples PLACE PASSES [MS] samples/s of the loader over the latents of a place, with checksums;
+ *                             after each batch MS milliseconds per sample pass, as for a step of a GPU
  *   clips PLACE PASSES        clips/s of the loader over clips: 17 frames of 256 x 256, decoded
  *   threads PLACE NAME N      peak resident KiB while N threads read pieces at the same time */
 #include "base/fs.h"
@@ -16,11 +17,13 @@
 #include "format/tensors/npy.h"
 #include "storage/remote_files.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { FRAMES = 16, SIDE = 32, CHANNELS = 16, BYTES = 1 << 20, PIECE = 8 << 20 };
 enum { CLIP_FRAMES = 17, CLIP_SIDE = 256 };
@@ -146,7 +149,14 @@ static double put(const char *place, const char *name, const char *path)
     return (double)bytes / 1e6 / (weft_now() - began);
 }
 
-static double samples(const char *place, int passes, bool clips)
+static void pass_time(double seconds)
+{
+    const double until = weft_now() + seconds;
+    for (double left; (left = until - weft_now()) > 0;)
+        nanosleep(&(struct timespec){(time_t)left, (long)((left - floor(left)) * 1e9)}, NULL);
+}
+
+static double samples(const char *place, int passes, bool clips, double step)
 {
     const weft_bucket latents = {.batch = 4, .frames = FRAMES, .height = SIDE, .width = SIDE},
                       bucket = clips ? (weft_bucket){.batch = 4,
@@ -165,8 +175,10 @@ static double samples(const char *place, int passes, bool clips)
     need(weft_loader_open(&config, 0, 1, clips ? NULL : "latent.npy", clips ? 0 : CHANNELS,
                           &loader));
     const int64_t count = passes * weft_loader_bucket_samples(loader, 0);
-    for (int64_t i = 0; i < count; i += bucket.batch)
+    for (int64_t i = 0; i < count; i += bucket.batch) {
         need(weft_loader_next(loader, &batch));
+        pass_time(step * (double)bucket.batch);
+    }
     const double rate = (double)count / (weft_now() - began);
     weft_loader_close(loader);
     return rate;
@@ -232,10 +244,11 @@ int main(int argc, char **argv)
         printf("%.1f\n", copy(argv[2], argv[3], argv[4]));
     else if (!strcmp(verb, "put") && argc == 5)
         printf("%.1f\n", put(argv[2], argv[3], argv[4]));
-    else if (!strcmp(verb, "samples") && argc == 4)
-        printf("%.1f\n", samples(argv[2], atoi(argv[3]), false));
+    else if (!strcmp(verb, "samples") && (argc == 4 || argc == 5))
+        printf("%.1f\n",
+               samples(argv[2], atoi(argv[3]), false, argc == 5 ? atof(argv[4]) / 1000 : 0));
     else if (!strcmp(verb, "clips") && argc == 4)
-        printf("%.1f\n", samples(argv[2], atoi(argv[3]), true));
+        printf("%.1f\n", samples(argv[2], atoi(argv[3]), true, 0));
     else if (!strcmp(verb, "pack") && argc > 4)
         pack(argv[2], atoi(argv[3]), argc - 4, argv + 4);
     else if (!strcmp(verb, "threads") && argc == 5)

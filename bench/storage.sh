@@ -4,12 +4,12 @@
 # runs all programs in turn; the figures are medians. $STORAGE_TOOLS: folder with juicefs, rclone, aws
 # (each is optional, but for one server). $STORAGE_PYTHON: Python with webdataset and streaming. MIB:
 # size of the object. ROUNDS: rounds. SERVERS: some of both servers. B: one part (objects, samples,
-# disk or clips); default: all. The figures need a machine without other load.
+# cold or clips); default: all. STEPS: milliseconds of steps. The figures need a machine without other load.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 program=${PROGRAM-$here/../build/bench/storage}
 PATH=${STORAGE_TOOLS:+$STORAGE_TOOLS:}$PATH
-mib=${MIB-256} rounds=${ROUNDS-3} part=${B-}
+mib=${MIB-256} rounds=${ROUNDS-3} part=${B-} steps=${STEPS-1 2 4 8}
 scratch=$(mktemp -d)
 pids=()
 trap 'kill "${pids[@]}" 2>/dev/null || :; wait; rm -rf "$scratch"' EXIT
@@ -138,24 +138,73 @@ for root in sys.argv[1:]:
             os.close(file)
 PY
 }
-# Latents that are not in memory, neither of the reader nor of the server.
-from_disk() {
-    local folder=() cold=() one
-    [ -d set ] || "$program" make set 4 $((mib / 4))
-    "$program" make s3://bucket/disk 4 $((mib / 4))
-    for _ in $(seq "$rounds"); do
-        rm -rf cache
-        evict set data jfs
-        folder+=("$("$program" samples set 1)")
-        evict set data jfs
-        cold+=("$("$program" samples s3://bucket/disk 1)")
+# discard PREFIX: samples/s of curl, which discards the bytes: four connections, ranges of at most 64 MiB, as
+# weft's prefetch. The URLs are signed before the time begins. A bound of any reader of this server.
+discard() {
+    local name bytes at url
+    : >ranges
+    for name in $(aws s3 ls "s3://bucket/$1/" | awk '/[.]tar$/ { print $4 }'); do
+        url=$(aws s3 presign "s3://bucket/$1/$name")
+        bytes=$(stat -c %s "set/$name")
+        for ((at = 0; at < bytes; at += 64 << 20)); do
+            [ ! -s ranges ] || echo next >>ranges # options are those of one URL
+            printf 'url = "%s"\nrange = %d-%d\noutput = /dev/null\nwrite-out = "%%{size_download}\\n"\nfail\nsilent\n' "$url" $at $((at + (64 << 20) < bytes ? at + (64 << 20) - 1 : bytes - 1)) >>ranges
+        done
     done
-    one=$(median "${folder[@]}")
+    local began=$EPOCHREALTIME
+    curl --parallel --parallel-immediate --parallel-max 4 -K ranges >sizes 2>log || { cat log >&2; return 1; }
+    python3 -IS -c "
+received = sum(map(int, open('sizes')))
+assert received >= $mib << 20, '%d bytes arrived' % received
+print('%.1f' % ($mib / ($EPOCHREALTIME - $began)))"
+}
+# copied PREFIX: samples/s of rclone, which writes files, as the cache does.
+copied() {
+    rm -rf got
+    local began=$EPOCHREALTIME
+    rcl copy --transfers 4 --multi-thread-streams 4 ":s3:bucket/$1" got >log 2>&1 || { cat log >&2; return 1; }
+    python3 -IS -c "print('%.1f' % ($mib / ($EPOCHREALTIME - $began)))"
+}
+# Latents with an empty cache next to a folder and to other readers of the server. With `disk`, neither the reader nor the
+# server has the files in memory. Steps: milliseconds per sample that pass after each batch.
+from_empty_cache() {
+    local -A rates=()
+    local place reader name step
+    [ -d set ] || "$program" make set 4 $((mib / 4))
+    "$program" make s3://bucket/cold 4 $((mib / 4))
+    one() { # FILES READER COMMAND...
+        [ "$1" = memory ] || evict set data jfs
+        rm -rf cache
+        rates[$1,$2]+=" $("${@:3}")"
+    }
+    local readers=("weft, folder" "weft, bucket" "rclone, writes files" "curl, discards the bytes")
+    for _ in $(seq "$rounds"); do
+        for place in memory disk; do
+            one $place "${readers[0]}" "$program" samples set 1
+            one $place "${readers[1]}" "$program" samples s3://bucket/cold 1
+            one $place "${readers[2]}" copied cold
+            one $place "${readers[3]}" discard cold
+        done
+        for step in $steps; do
+            one memory "weft, folder, $step" "$program" samples set 1 "$step"
+            one memory "weft, bucket, $step" "$program" samples s3://bucket/cold 1 "$step"
+        done
+    done
+    share() { # FILES READER FOLDER: samples/s, and its share of the folder
+        local rate folder
+        rate=$(median ${rates[$1,$2]}) folder=$(median ${rates[$1,$3]})
+        echo "$rate | $(python3 -IS -c "print('%.0f' % (100 * $rate / $folder))")"
+    }
     echo
-    echo "| latents on the disk | weft samples/s | share of the folder % |"
-    echo "|---|---|---|"
-    echo "| folder | $one | 100 |"
-    echo "| bucket, empty cache | $(median "${cold[@]}") | $(python3 -IS -c "print('%.0f' % (100 * $(median "${cold[@]}") / $one))") |"
+    echo "| files are in | reader | samples/s | share of the folder % |"
+    echo "|---|---|---|---|"
+    for place in memory disk; do
+        for reader in "${readers[@]}"; do echo "| $place | $reader | $(share $place "$reader" "${readers[0]}") |"; done
+    done
+    echo
+    echo "| step, ms per sample | folder samples/s | bucket samples/s | share of the folder with the step % |"
+    echo "|---|---|---|---|"
+    for step in $steps; do echo "| $step | $(median ${rates[memory,weft, folder, $step]}) | $(share memory "weft, bucket, $step" "weft, folder, $step") |"; done
 }
 # The same for clips, which take longer to decode than to read.
 clips() {
@@ -183,5 +232,5 @@ clips() {
     share "bucket, filled cache" "$(median "${warm[@]}")"
 }
 [ -n "$part" ] && [ "$part" != samples ] || latents
-[ -n "$part" ] && [ "$part" != disk ] || from_disk
+[ -n "$part" ] && [ "$part" != cold ] || from_empty_cache
 [ -n "$part" ] && [ "$part" != clips ] || clips

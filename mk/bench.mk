@@ -18,7 +18,7 @@
 #                               (FOOTAGE=DIR, STEPS, ROUNDS)
 #   bench-packing               tokens/s of packed rows next to buckets (STEPS, ROUNDS)
 #   bench-storage               a bucket next to aws, rclone, webdataset and streaming
-#                               (STORAGE_TOOLS=DIR, STORAGE_PYTHON, MIB, ROUNDS, B=objects, samples, clips)
+#                               (STORAGE_TOOLS=DIR, STORAGE_PYTHON, MIB, ROUNDS, B=objects, samples, cold, clips)
 #   bench-shots VIDEO=FILE      shot detection next to PySceneDetect
 #   bench-gpu                   launches, bytes and minimum times on H100, lines of source; no GPU
 #   bench-gpu-host              CPU time that enqueuing a training step on backend cuda takes, by launch,

@@ -29,7 +29,7 @@ ATTEMPTS = 3  # of a video or clip, before the run ends with an error
 
 def output(command, text=None):
     """The standard output of a command."""
-    return subprocess.run(command, input=text, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+    return subprocess.run(command, input=text, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
 class Worker:
@@ -41,7 +41,7 @@ class Worker:
     def start(self):
         own = output([self.command[0], "--version"])
         if own != self.version:
-            raise RuntimeError(f"{os.uname().nodename} has {own}, and the driver {self.version}")
+            raise RuntimeError(f"{os.uname().nodename} has {own.strip()}, and the driver {self.version.strip()}")
         self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def run(self, task):
