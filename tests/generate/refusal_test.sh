@@ -159,6 +159,10 @@ a_folder_as_video_is_refused() {
 }
 check a_folder_as_video_is_refused
 refuse video-size key=--frames 'text~=1 + 4 n frames, not 6;' text~=5 -- --model $model --frames 6
+# CogVideoX: the user's number and the nearest possible ones
+for frames in '10 9' '47 49'; do
+    refuse video-size key=--frames "text~=not ${frames% *};" "text~=the nearest is ${frames#* }" -- --model "$SRC/tests/golden/pipelines/cog15" --frames "${frames% *}" --height 32 --width 32
+done
 refuse option-invalid key=--sampler "text~='foo'" 'text~=euler, heun' -- --model $model --sampler foo
 refuse option-invalid key=--guidance-scale text~=nan 'text~=0 to 100' -- --model $model --guidance-scale nan
 printf '\n# two of them\n {"prompt": "x", "steps": 0}\n' >behind.txt # JSON after a comment
