@@ -735,7 +735,7 @@ static weft_status finish(trainer *t, const stage_run *last)
 {
     weft_train_context *c = &t->context;
     const weft_train_stage *train_stage = last->state.train_stage;
-    if (c->is_rank0)
+    if (c->is_rank0 && t->has_stepped)
         weft_memory_start_print_peak(&t->memory);
     WEFT_TRY(find_fps(c));
     WEFT_TRY(end_averages(c, last));

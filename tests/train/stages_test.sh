@@ -33,6 +33,7 @@ for last in 3 6 9; do check "resumes_at_step_$last" resumes_from $last; done
 changes_of_the_config_are_reported() {
     "$WEFT" train vae.yaml --set out=whole >over.log 2>&1 || { cat over.log; fail "starting the finished run again"; }
     has_message over.log run-finished value=12 && [ "$(count_messages over.log run-changed)" = 0 ] || { cat over.log; fail "the finished run is not reported, or a change is reported"; }
+    [ "$(count_messages over.log memory-report key=memory)" = 0 ] || { cat over.log; fail "the peak of steps that were not made is compared"; }
     "$WEFT" train vae.yaml --set out=whole --set stages.1.steps=8 --set stages.1.lr=5e-4 >more.log 2>&1 || { cat more.log; fail "more steps"; }
     [ "$(count_messages more.log run-changed)" = 2 ] && has_message more.log run-changed text~=stages.1.steps text~=8 text~=6 &&
         has_message more.log run-changed text~=stages.1.lr text~=0.0005 text~=0.001 ||
