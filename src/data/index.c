@@ -565,9 +565,9 @@ static weft_status make_lists(making *m, const weft_storage_facts *facts, weft_i
         weft_warning(WEFT_MSG_SHARD_PARTLY_USED,
                      WEFT_AT(.file = m->path, .value = tar.link, WEFT_NUMBER(tar.links)),
                      "%" PRId64
-                     " links in the shard are not read; the first is \"%s\". Write the files "
+                     " link%s in the shard: links are not read; the first is \"%s\". Write the files "
                      "themselves, e.g. with tar --dereference --hard-dereference",
-                     tar.links, tar.link ? tar.link : "");
+                     tar.links, weft_plural(tar.links), tar.link ? tar.link : "");
     const char *damage = tar.damage; /* lives in m->names */
     weft_tar_close(&tar);
     *index = (weft_index){.facts = *facts,

@@ -29,6 +29,15 @@ a_missing_autoencoder_is_named() {
     has_message eval.log file-not-found file=nothere 'text~=Give the folder of a model' || fail "the error of a missing model has no remedy"
 }
 check a_missing_autoencoder_is_named
+links_of_a_shard_are_reported() {
+    mkdir links
+    cp shards/train-000000.tar links
+    ln -s s0000.mp4 links/z.mp4
+    tar -C links -rf links/train-000000.tar z.mp4
+    "$WEFT" eval vae --model runs/vae/model/vae --shards links --split train --frames 5 --height 32 --width 32 --limit 1 >eval.log 2>&1 || fail_with eval.log "a shard with a link"
+    has_message eval.log shard-partly-used level=warning file=links/train-000000.tar value=z.mp4 'text~=1 link in' text~=--dereference || { cat eval.log; fail "the link is not reported"; }
+}
+check links_of_a_shard_are_reported
 "$WEFT" eval prompts --model runs/dit/model --heldout raw/heldout.json --seeds 1 --training-combinations 2 --steps 2 --out evaluated --json prompts.json >prompts.txt 2>prompts.log ||
     fail_with prompts.log "weft eval prompts"
 ranks 2 "$WEFT" eval prompts --model runs/dit/model --heldout raw/heldout.json --seeds 1 --training-combinations 2 --steps 2 --out two --json two.json --parallel cfg=2 \
