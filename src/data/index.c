@@ -562,12 +562,13 @@ static weft_status make_lists(making *m, const weft_storage_facts *facts, weft_i
     weft_tar_index tar = {0};
     const weft_status_code status = find_samples(m, &input, &tar);
     if (tar.links)
-        weft_warning(WEFT_MSG_SHARD_PARTLY_USED,
-                     WEFT_AT(.file = m->path, .value = tar.link, WEFT_NUMBER(tar.links)),
-                     "%" PRId64
-                     " link%s in the shard: links are not read; the first is \"%s\". Write the files "
-                     "themselves, e.g. with tar --dereference --hard-dereference",
-                     tar.links, weft_plural(tar.links), tar.link ? tar.link : "");
+        weft_warning(
+            WEFT_MSG_SHARD_PARTLY_USED,
+            WEFT_AT(.file = m->path, .value = tar.link, WEFT_NUMBER(tar.links)),
+            "%" PRId64
+            " link%s in the shard: links are not read; the first is \"%s\". Write the files "
+            "themselves, e.g. with tar --dereference --hard-dereference",
+            tar.links, weft_plural(tar.links), tar.link ? tar.link : "");
     const char *damage = tar.damage; /* lives in m->names */
     weft_tar_close(&tar);
     *index = (weft_index){.facts = *facts,
