@@ -4,8 +4,8 @@
  *
  *     bench/cascades [NODES [STAGE [ITERATIONS [LINKS [POLICIES]]]]]
  *
- * LINKS: "fast" (NVLink, 400 Gbit/s a rank) or "slow" (10 Gbit/s); POLICIES: "all", "weft" or
- * "robust".
+ * LINKS: "fast" (NVLink, 400 Gbit/s a rank) or "slow" (10 Gbit/s); POLICIES: "all", "weft",
+ * "robust" or "robust-played".
  *
  * "robust" compares plans under price errors. Every cascade takes 1 to 1 + JITTER times its
  * seconds, the same for all policies, in draws that share this range evenly. In one case a rank
@@ -15,6 +15,9 @@
  * Degrees 3, 6 and 12 and every fourth shape are held out: the others determine their prices, as in
  * `weft train`. weft encodes samples in the step or one iteration ahead; the other policies encode
  * in the step.
+ *
+ * "robust-played" plays the same plans by the simulation of the planner, with a complete record of
+ * errors and with more draws.
  *
  * Each rank is a thread with a device and a clock of its own. Programs, groups, transfers and
  * collectives are the ones of a run, and messages advance the clocks. The transformer has a tenth
@@ -151,14 +154,15 @@ int main(int argc, char **argv)
     const int nodes = argc > 1 ? atoi(argv[1]) : 2, iterations = argc > 3 ? atoi(argv[3]) : 20;
     const char *name = argc > 2 ? argv[2] : "720p", *links = argc > 4 ? argv[4] : "fast";
     const bool only = argc > 5 && !strcmp(argv[5], "weft"),
-               robust = argc > 5 && !strcmp(argv[5], "robust");
+               played = argc > 5 && !strcmp(argv[5], "robust-played"),
+               robust = played || (argc > 5 && !strcmp(argv[5], "robust"));
     bool wanted[WEFT_POLICY_COUNT];
     for (int policy = 0; policy < WEFT_POLICY_COUNT; policy++)
         wanted[policy] = !only || policy == WEFT_POLICY_ARACHNE;
     if (nodes < 1 || nodes > MOST_RANKS / 8 || iterations < 1 || iterations > MOST_ITERATIONS) {
         fprintf(stderr,
                 "bench/cascades [NODES [STAGE [ITERATIONS [fast|slow "
-                "[all|weft|robust]]]]], up to %d nodes, %d iterations\n",
+                "[all|weft|robust|robust-played]]]]], up to %d nodes, %d iterations\n",
                 MOST_RANKS / 8, MOST_ITERATIONS);
         return 1;
     }
@@ -177,7 +181,7 @@ int main(int argc, char **argv)
     printf("%s on %d ranks, %" PRId64 " samples, %d iterations, links %s\n", name, all.ranks,
            samples, iterations, links);
     if (robust)
-        compare_errors(&p, &(errors_setup){name, &stage, samples, iterations, degree});
+        compare_errors(&p, &(errors_setup){name, &stage, samples, iterations, degree, played});
     else
         print(name, links, t, degree);
     ranks_end();

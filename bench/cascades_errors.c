@@ -296,71 +296,107 @@ static void learn(own_record *t, const weft_placed_iteration *plan)
 
 /* ---- plans by expected seconds --------------------------------------------------------------- */
 
-/* The plan of shortest expected time in the scenarios of `setup`, by the planner of a run. Searches
+static weft_expect_setup setup_of(const iteration *x, const weft_cascade_list *list)
+{
+    return (weft_expect_setup){.list = list,
+                               .cluster = &all.cluster,
+                               .assign = {true, true},
+                               .slow = simulated.slow,
+                               .trains = x->trains,
+                               .transfer = x->hand,
+                               .reduce = bench.reduce,
+                               .last = bench.last,
+                               .seed = x->seed};
+}
+
+/* The plans of shortest expected time in the scenarios of `setup`, by the planner of a run. Searches
  * begin with the plan of shortest makespan and, with encoders in the step, with the plans of the
- * rules. Returns true for late dispatch. */
-static bool search_expected(const iteration *x, int way, weft_expect_setup setup, weft_arena *arena,
-                            weft_placed_iteration *out)
+ * rules. */
+static void search_expected(const iteration *x, int way, weft_expect_setup setup, weft_arena *arena,
+                            weft_expect_plans *found)
 {
     const own_plans *own = &x->own[way];
     weft_placement also[RULES];
-    weft_expect_plans found;
     int count = 1;
     also[0] = own->shortest;
     for (int k = FLEXSP; k < RULES && way == IN_STEP; k++)
         if (x->by[k].there)
             also[count++] = x->by[k].placed;
-    setup.list = &own->list;
-    setup.cluster = &all.cluster;
-    setup.assign = (weft_assign_options){true, true};
-    setup.slow = simulated.slow;
-    setup.trains = x->trains;
-    setup.transfer = x->hand;
-    setup.reduce = bench.reduce;
-    setup.last = bench.last;
-    setup.seed = x->seed;
     weft_expect_request request = {
         .setup = setup, .sets = x->sets, .also = also, .also_count = count, .move = true};
     for (int set = 0; set < x->sets; set++) {
         request.problem[set] = &own->problem[set];
         request.schedule[set] = &own->found[set].schedule;
     }
-    check(weft_expect_plan(&request, arena, &found));
-    place(&found.plan[found.late], &own->list, &x->w, WEFT_SP_ULYSSES, arena, out);
-    out->late = found.late;
-    return found.late;
+    check(weft_expect_plan(&request, arena, found));
 }
 
-/* Plans with a record. The dispatcher of the next execution has the speeds of the ranks. */
-static void plan_expected(own_record *t, const iteration *x, int way, weft_arena *arena,
-                          weft_placed_iteration *out)
+/* The plans of shortest expected time under a record of errors. */
+static void plan_expected(const own_record *t, const iteration *x, int way, weft_arena *arena,
+                          weft_expect_plans *found)
 {
     static double factor[SCENARIOS * MOST_CASCADES], judge[JUDGES * MOST_CASCADES];
     const int64_t count = x->own[way].list.count;
     const weft_price_errors *of[MOST_CASCADES];
     for (int64_t c = 0; c < count; c++)
         of[c] = x->trains[c] ? &t->dit : &t->encoder;
-    weft_rank_speeds_get(&t->speeds, simulated.slow);
-    const weft_expect_setup setup = {.scenarios = t->dit.count ? SCENARIOS : 1,
-                                     .factor = factor,
-                                     .validations = t->dit.count ? JUDGES : 0,
-                                     .validation = judge};
-    const double began = weft_thread_seconds();
+    weft_expect_setup setup = setup_of(x, &x->own[way].list);
+    setup.scenarios = t->dit.count ? SCENARIOS : 1;
+    setup.factor = factor;
+    setup.validations = t->dit.count ? JUDGES : 0;
+    setup.validation = judge;
     check(weft_price_errors_draw(of, count, setup.scenarios, 9, factor));
     check(weft_price_errors_draw(of, count, setup.validations, 10, judge));
-    t->late += search_expected(x, way, setup, arena, out);
+    search_expected(x, way, setup, arena, found);
+}
+
+/* The plans that know the errors `factor` of their iteration. */
+static void plan_known(const iteration *x, int way, const double *factor, weft_arena *arena,
+                       weft_expect_plans *found)
+{
+    weft_expect_setup setup = setup_of(x, &x->own[way].list);
+    setup.scenarios = 1;
+    setup.factor = factor;
+    search_expected(x, way, setup, arena, found);
+}
+
+static void place_best(const weft_expect_plans *found, const iteration *x, int way,
+                       weft_arena *arena, weft_placed_iteration *out)
+{
+    place(&found->plan[found->late], &x->own[way].list, &x->w, WEFT_SP_ULYSSES, arena, out);
+    out->late = found->late;
+}
+
+/* Plans with the record of a run. The dispatcher of the next execution has the speeds of the
+ * ranks. */
+static void plan_robust(own_record *t, const iteration *x, int way, weft_arena *arena,
+                        weft_placed_iteration *out)
+{
+    weft_expect_plans found;
+    const double began = weft_thread_seconds();
+    weft_rank_speeds_get(&t->speeds, simulated.slow);
+    plan_expected(t, x, way, arena, &found);
+    place_best(&found, x, way, arena, out);
+    t->late += found.late;
     t->planning += weft_thread_seconds() - began;
+}
+
+static void set_slow(const trial *t)
+{
+    for (int r = 0; r < all.ranks; r++)
+        simulated.slow[r] = r == t->slow ? SLOW : 1;
 }
 
 static void plan_clairvoyant(const trial *t, const iteration *x, int draw, int way,
                              weft_arena *arena, weft_placed_iteration *out)
 {
     double factor[MOST_CASCADES];
+    weft_expect_plans found;
     set_errors(t, x, draw, way == AHEAD);
     memcpy(factor, all.factor, sizeof factor);
-    for (int r = 0; r < all.ranks; r++)
-        simulated.slow[r] = r == t->slow ? SLOW : 1;
-    search_expected(x, way, (weft_expect_setup){.scenarios = 1, .factor = factor}, arena, out);
+    set_slow(t);
+    plan_known(x, way, factor, arena, &found);
+    place_best(&found, x, way, arena, out);
 }
 
 /* ---- cases ----------------------------------------------------------------------------------- */
@@ -391,7 +427,7 @@ static void run_own_plans(trial *t, int draw, int way, int kind)
         weft_arena *arena = weft_arena_create();
         weft_placed_iteration plan = x->own[way].planned;
         if (kind == ROBUST)
-            plan_expected(r, x, way, arena, &plan);
+            plan_robust(r, x, way, arena, &plan);
         else if (kind == CLAIRVOYANT)
             plan_clairvoyant(t, x, draw, way, arena, &plan);
         r->seconds[kind] += run_own(t, i, draw, way, &plan);
@@ -490,6 +526,146 @@ static void run_trial(trial *t)
         weft_rank_speeds_free(&t->own[way].speeds);
 }
 
+/* ---- played plans ---------------------------------------------------------------------------- */
+
+/* PLAYED: number of plans of a case. MOST_PLAYED: draws of errors in each iteration; 64 ranks have 4,
+ * as their searches take longer. */
+enum { PLAYED = RULES + OWN, MOST_PLAYED = 16 };
+static int played_draws(const trial *t)
+{
+    return t->jitter == 0 ? 1 : all.ranks > 16 ? 4 : MOST_PLAYED;
+}
+
+/* Sums over iterations of the means of the draws. */
+typedef struct played {
+    double seconds[PLAYED], planning;
+    int64_t late;
+} played;
+
+/* factor[draws][cascades]; as set_errors(). */
+static void draw_errors(const trial *t, const iteration *x, bool ahead, double *factor)
+{
+    const int64_t count = x->own[IN_STEP].list.count;
+    for (int64_t c = 0; c < count; c++) {
+        const uint64_t seed = x->seed + (ahead && !x->trains[c]);
+        weft_rng rng =
+            weft_rng_make(weft_seed_mix(weft_seed_mix(41, seed), (uint64_t)c), WEFT_RNG_TEST);
+        double at[MOST_PLAYED];
+        simulated_draws(&rng, played_draws(t), at);
+        for (int k = 0; k < played_draws(t); k++)
+            factor[k * count + c] = 1 + t->jitter * at[k];
+    }
+}
+
+/* Returns the mean seconds of a plan in `draws` draws, by the simulation of the planner. */
+static double play(const iteration *x, const weft_cascade_list *list, const weft_placement *plan,
+                   bool late, const double *factor, int draws)
+{
+    double value;
+    weft_expect_setup setup = setup_of(x, list);
+    setup.problem = &x->own[IN_STEP].problem[WIDE]; /* the ranks */
+    setup.late = late;
+    setup.scenarios = draws;
+    setup.factor = factor;
+    check(weft_expect_value(&setup, plan, &value));
+    return value;
+}
+
+static void play_rules(const trial *t, const iteration *x, const double *factor, played *to)
+{
+    for (int k = 0; k < RULES; k++) {
+        weft_arena *arena = weft_arena_create();
+        weft_cascade_list list;
+        make_list(bench.p, &x->w, method_of(rule[k]), arena, &list);
+        if (x->by[k].there)
+            to->seconds[k] += play(x, &list, &x->by[k].placed, false, factor, played_draws(t));
+        weft_arena_free(arena);
+    }
+}
+
+/* Plays weft's plans of an iteration. The record of errors is complete. */
+static void play_own(const trial *t, const iteration *x, int way, const double *factor, played *to)
+{
+    const weft_cascade_list *list = &x->own[way].list;
+    const int draws = played_draws(t);
+    weft_arena *arena = weft_arena_create();
+    own_record record = {.late = 0};
+    weft_expect_plans found;
+    for (int i = 0; i < WEFT_PRICE_ERRORS && t->jitter > 0; i++) {
+        weft_price_errors_add(&record.dit, 1 + t->jitter * (i + 0.5) / WEFT_PRICE_ERRORS);
+        record.encoder = record.dit;
+    }
+    const double began = weft_thread_seconds();
+    plan_expected(&record, x, way, arena, &found);
+    to->planning += weft_thread_seconds() - began;
+    to->late += found.late;
+    to->seconds[RULES + PLANNED] += play(x, list, &x->own[way].shortest, false, factor, draws);
+    to->seconds[RULES + ROBUST] +=
+        play(x, list, &found.plan[found.late], found.late, factor, draws);
+    for (int k = 0; k < draws; k++) {
+        plan_known(x, way, factor + k * list->count, arena, &found);
+        to->seconds[RULES + CLAIRVOYANT] +=
+            play(x, list, &found.plan[found.late], found.late, factor + k * list->count, 1) / draws;
+    }
+    weft_arena_free(arena);
+}
+
+/* `quiet`: the case without errors. */
+static void print_played(const trial *t, const played *of, const played *quiet, int way)
+{
+    static const char *const name[WAYS] = {"in step", "ahead"};
+    const int n = bench.s.iterations;
+    const double quick = fmin(quiet->seconds[RULES + PLANNED], quiet->seconds[RULES + ROBUST]);
+    printf("| %d | %s | %s | %s | %d | %d |", all.ranks, bench.s.name, name[way], t->name, n,
+           played_draws(t));
+    for (int k = 0; k < PLAYED; k++)
+        printf(" %.3f |", FOLD * of->seconds[k] / n);
+    for (int k = 0; k < RULES; k++) {
+        const double lead = 1 - quick / quiet->seconds[k];
+        printf(" %.1f |", 100 * lead);
+        for (int plan = RULES + ROBUST; plan < PLAYED; plan++)
+            printf(" %.0f |", 100 * (1 - of->seconds[plan] / of->seconds[k]) / lead);
+    }
+    printf(" %" PRId64 " | %.3f |\n", of->late, of->planning / n);
+    fflush(stdout);
+}
+
+static void print_played_header(void)
+{
+    static const char *const of[RULES] = {"static", "FlexSP-like", "KnapFormer-like"};
+    printf("machine: simulated H100 cluster\n| ranks | stage | encoders | case | iterations | "
+           "draws | static s | FlexSP-like s | KnapFormer-like s | planned s | robust s | "
+           "clairvoyant s |");
+    for (int k = 0; k < RULES; k++)
+        printf(" lead without errors over %s %% | kept over %s %% | clairvoyant over %s %% |",
+               of[k], of[k], of[k]);
+    printf(" dispatched late | planning s |\n|");
+    for (int k = 0; k < 14 + 3 * RULES; k++)
+        printf("---|");
+    printf("\n");
+}
+
+static void play_trials(trial *list, int trials)
+{
+    static double factor[MOST_PLAYED * MOST_CASCADES];
+    played quiet[WAYS];
+    print_played_header();
+    for (int n = 0; n < trials; n++)
+        for (int way = 0; way < WAYS; way++) {
+            played of = {{0}};
+            set_slow(&list[n]);
+            for (int i = 0; i < bench.s.iterations; i++) {
+                const iteration *x = &bench.iteration[i];
+                draw_errors(&list[n], x, false, factor);
+                play_rules(&list[n], x, factor, &of);
+                draw_errors(&list[n], x, way == AHEAD, factor);
+                play_own(&list[n], x, way, factor, &of);
+            }
+            quiet[way] = n == 0 ? of : quiet[way];
+            print_played(&list[n], &of, &quiet[way], way);
+        }
+}
+
 void compare_errors(planner *p, const errors_setup *setup)
 {
     static trial list[] = {{.name = "jitter 0", .slow = -1},
@@ -503,6 +679,11 @@ void compare_errors(planner *p, const errors_setup *setup)
     costs.add = 0; /* kernels need no time in reductions */
     check(weft_grad_reduce_predict(weft_cascade_run_reduce(simulated_first_run()), &costs,
                                    &bench.reduce, &bench.last));
+    if (setup->played) {
+        play_trials(list, (int)WEFT_COUNT(list));
+        close_iterations();
+        return;
+    }
     print_header();
     for (size_t n = 0; n < WEFT_COUNT(list); n++) {
         run_trial(&list[n]);

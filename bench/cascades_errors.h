@@ -13,6 +13,7 @@ typedef struct errors_setup {
     int64_t samples;
     int iterations;
     const int64_t *degree; /* [WEFT_POLICY_COUNT] of equal groups */
+    bool played;           /* plans are played by the planner's simulation, not executed */
 } errors_setup;
 /* Runs and prints the comparison. */
 void compare_errors(planner *p, const errors_setup *setup);

@@ -51,12 +51,13 @@
 #   bench-robust-ahead          the same with encoders one iteration ahead (RANKS=16 N=5)
 #   bench-robust-bounds         lower bounds of these iterations, for any dispatch (RANKS=16 N=5)
 #   bench-robust-executed       held-out prices, executed encoders (RANKS=16 N=5)
+#   bench-robust-played         the same plans in the simulation of the planner (RANKS=16 N=5)
 #   bench-cascades              iterations of cascades on 16, 32, 64 simulated ranks and their plans
 #                               (RANKS=16 N=5)
 RECORD  := tools/bench_tables.py record
 BENCHES := kernels loader models families near ranks fusion
 
-.PHONY: bench bench-cascades bench-robust bench-robust-ahead bench-robust-bounds bench-robust-executed bench-mixed bench-pipeline bench-parallel bench-memory bench-generate bench-simulated $(BENCHES:%=bench-%)
+.PHONY: bench bench-cascades bench-robust bench-robust-ahead bench-robust-bounds bench-robust-executed bench-robust-played bench-mixed bench-pipeline bench-parallel bench-memory bench-generate bench-simulated $(BENCHES:%=bench-%)
 bench: $(filter-out bench-fusion,$(BENCHES:%=bench-%))
 
 # ---- the targets of CMake that each goal needs --------------------------------------------------
@@ -67,6 +68,7 @@ TARGETS_bench-robust   = bench/robust
 TARGETS_bench-robust-ahead = bench/robust
 TARGETS_bench-robust-bounds = bench/robust
 TARGETS_bench-robust-executed = bench/cascades
+TARGETS_bench-robust-played = bench/cascades
 TARGETS_bench-pipeline = bench/plan/pipeline
 TARGETS_bench-storage = bench/storage
 TARGETS_bench-gpu-host = bench/gpu_host weft_emu_driver
@@ -128,6 +130,9 @@ bench-robust-bounds:
 bench-robust-executed:
 	for n in $(or $(RANKS),16 64); do for s in 360p 720p 1080p; do \
 	    OMP_NUM_THREADS=1 $(RECORD) robust $(O)/bench/cascades $$((n / 8)) $$s $(or $(N),20) fast robust || exit 1; done; done
+bench-robust-played:
+	for n in $(or $(RANKS),16 64); do for s in 360p 720p 1080p; do \
+	    OMP_NUM_THREADS=1 $(RECORD) robust $(O)/bench/cascades $$((n / 8)) $$s $(or $(N),20) fast robust-played || exit 1; done; done
 
 bench-simulated:
 	WEFT=$(O)/weft $(RECORD) pipelines bench/simulated.sh
