@@ -217,6 +217,14 @@ static bool is_too_long(const weft_serve_request *r, const weft_serve_reply *rep
            weft_connections_are_busy(&r->server->connections);
 }
 
+/* An uploaded file could not be written: the disk may be full. */
+static weft_serve_reply refuse_upload(const weft_serve_request *r)
+{
+    errno = r->upload_error;
+    (void)weft_error_errno(WEFT_AT(.file = r->server->state), "cannot store an uploaded file");
+    return weft_serve_own_error();
+}
+
 /* Answers, or suspends the connection until the next change. */
 static enum MHD_Result answer(weft_serve_request *r)
 {
@@ -227,6 +235,8 @@ static enum MHD_Result answer(weft_serve_request *r)
     if (r->too_large)
         reply =
             weft_serve_error(413, "too_large", NULL, "the body or one of its fields is too large");
+    else if (r->upload_error)
+        reply = refuse_upload(r);
     else
         reply = weft_routes_answer(r);
     if (is_too_long(r, &reply)) {

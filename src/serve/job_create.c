@@ -140,6 +140,18 @@ out:
     return status;
 }
 
+/* Removes the files of a job that is not stored. The error stays the one of the request. */
+static void drop_files(const weft_server *s, const char *id)
+{
+    weft_error_copy *cause = weft_error_save();
+    char *folder = weft_server_job_folder(s, id);
+    if (!folder || (weft_path_exists(folder) && weft_remove_tree(folder) != WEFT_OK))
+        weft_warn_error(weft_error_class(), "the next start removes the files");
+    weft_free(folder);
+    (void)weft_error_restore(cause);
+    weft_free(cause);
+}
+
 /* The files have their names before the job is stored. A kill in between leaves a folder without a
  * job, which the next start removes. */
 static weft_status store_files(weft_serve_request *r, const char *id, const weft_job_draft *d,
@@ -154,9 +166,9 @@ static weft_status store_files(weft_serve_request *r, const char *id, const weft
             WEFT_GO(d->of_base[i] ? link_file(r->server, base, folder, d->files[i])
                                   : weft_upload_store(&r->uploads[i], folder, d->files[i]));
 out:
-    if (status != WEFT_OK && weft_path_exists(folder) && weft_remove_tree(folder) != WEFT_OK)
-        weft_warn_error(weft_error_class(), "the next start removes the files");
     weft_free(folder);
+    if (status != WEFT_OK)
+        drop_files(r->server, id);
     return status;
 }
 
@@ -174,7 +186,10 @@ static weft_serve_reply add_job(weft_serve_request *r, const weft_job_draft *d,
     WEFT_GO(fill_job(r, d, price, form->base, &job));
     if (weft_inputs_of(d->request))
         WEFT_GO(store_files(r, job.id, d, form->base));
-    WEFT_GO(weft_queue_store_add(r->server->store, &job, &existing));
+    status = weft_queue_store_add(r->server->store, &job, &existing);
+    if (status != WEFT_OK)
+        drop_files(r->server, job.id);
+    WEFT_GO(status);
     reply = weft_videos_answer(r->server, &job, form->as_job);
     weft_server_changed(r->server, job.id);
     weft_server_wake(r->server);

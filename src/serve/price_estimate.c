@@ -70,12 +70,12 @@ static json_t *request_of(const weft_price *price)
     return json;
 }
 
-void weft_price_estimate_begin(weft_price_estimate *e, weft_server *s)
+bool weft_price_estimate_begin(weft_price_estimate *e, weft_server *s)
 {
     weft_price *price = e->child.pid ? NULL : weft_prices_next(&s->prices);
     weft_child_arguments a = {0};
     if (!price)
-        return;
+        return false;
     json_t *request = request_of(price);
     const weft_served_model *m = weft_video_request_model(request, s->models, s->model_count);
     price->state = WEFT_PRICE_ASKED;
@@ -90,6 +90,7 @@ void weft_price_estimate_begin(weft_price_estimate *e, weft_server *s)
         weft_http_server_wake(s);
     }
     json_decref(request);
+    return e->child.pid != 0;
 }
 
 void weft_price_estimate_stop(weft_price_estimate *e)

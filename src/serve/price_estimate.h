@@ -14,8 +14,8 @@ typedef struct weft_price_estimate {
     char asked[WEFT_PRICE_KEY]; /* key of the price */
 } weft_price_estimate;
 
-/* Begins the next estimate if there is none and a price is asked. */
-void weft_price_estimate_begin(weft_price_estimate *estimate, weft_server *server);
+/* Begins the next estimate if there is none and a price is asked. Returns whether one was begun. */
+bool weft_price_estimate_begin(weft_price_estimate *estimate, weft_server *server);
 /* Reads the output, and stores the price at the end. */
 void weft_price_estimate_advance(weft_price_estimate *estimate, weft_server *server);
 /* Kills the child process. */

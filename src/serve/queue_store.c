@@ -18,6 +18,7 @@ struct weft_queue_store {
     char *path;
     int lock;
     int64_t version;
+    bool unsynced; /* a write of weft_queue_store_apply may not be on the disk yet */
 };
 
 /* ---- statements ----------------------------------------------------------------------------- */
@@ -475,15 +476,6 @@ static weft_status update(weft_queue_store *s, const weft_queue_job *job)
     return weft_queue_store_finish(s, row);
 }
 
-/* Stores a transition that the recovery repeats: the write does not wait for the disk. */
-static weft_status update_soon(weft_queue_store *s, const weft_queue_job *job)
-{
-    WEFT_TRY(set_waits(s, false));
-    const weft_status_code status = update(s, job);
-    WEFT_TRY(set_waits(s, true));
-    return status;
-}
-
 /* Commits if `status` is WEFT_OK, else rolls back and returns it. */
 static weft_status end_transaction(weft_queue_store *s, weft_status_code status)
 {
@@ -548,6 +540,35 @@ static weft_status change_job(weft_queue_job *job, weft_queue_event event,
                : WEFT_OK;
 }
 
+static weft_status write_change(weft_queue_store *s, const weft_queue_job *job,
+                                weft_queue_state before, weft_queue_event event,
+                                const weft_queue_change *change)
+{
+    if (needs_delivery(job, before))
+        return update_with_delivery(s, job, change->now);
+    /* a worker of a deleted job has spent seconds, and changes no state */
+    const bool changed = job->state != before || event == WEFT_QUEUE_RESUME || change->spent > 0;
+    return changed ? update(s, job) : WEFT_OK;
+}
+
+/* A transition that the recovery repeats, and one that weft_queue_store_sync ends, does not wait for
+ * the disk. */
+static weft_status store_change(weft_queue_store *s, const weft_queue_job *job,
+                                weft_queue_state before, weft_queue_event event,
+                                const weft_queue_change *change)
+{
+    const bool lost = job->state == before ? event != WEFT_QUEUE_RESUME
+                                           : weft_queue_may_be_lost(before, event, job->state),
+               soon = change->unsynced || (lost && !needs_delivery(job, before));
+    if (!soon)
+        return write_change(s, job, before, event, change);
+    WEFT_TRY(set_waits(s, false));
+    const weft_status_code status = write_change(s, job, before, event, change);
+    s->unsynced = s->unsynced || change->unsynced;
+    WEFT_TRY(set_waits(s, true));
+    return status;
+}
+
 weft_status weft_queue_store_apply(weft_queue_store *s, const char *id, weft_queue_event event,
                                    const weft_queue_change *change, weft_queue_state *next)
 {
@@ -564,17 +585,29 @@ weft_status weft_queue_store_apply(weft_queue_store *s, const char *id, weft_que
             "the job is %s, which does not allow this request", weft_queue_state_name(job.state)));
     const weft_queue_state before = job.state;
     WEFT_GO(change_job(&job, event, change));
-    if (needs_delivery(&job, before))
-        WEFT_GO(update_with_delivery(s, &job, change->now));
-    else if (job.state != before && weft_queue_may_be_lost(before, event, job.state))
-        WEFT_GO(update_soon(s, &job));
-    else if (job.state != before || event == WEFT_QUEUE_RESUME)
-        WEFT_GO(update(s, &job));
-    else if (change->spent > 0) /* of a worker whose job is deleted */
-        WEFT_GO(update_soon(s, &job));
+    WEFT_GO(store_change(s, &job, before, event, change));
     *next = job.state;
 out:
     weft_queue_job_free(&job);
+    return status;
+}
+
+weft_status weft_queue_store_sync(weft_queue_store *s)
+{
+    weft_buf path = {0};
+    weft_status_code status = WEFT_OK;
+    if (!s->unsynced)
+        return WEFT_OK;
+    weft_buf_printf(&path, "%s-wal", s->path);
+    WEFT_TRY(weft_buf_check(&path));
+    const int fd = open(path.data, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fdatasync(fd) != 0)
+        status = weft_error_errno(WEFT_AT(.file = path.data), "cannot write the queue to the disk");
+    else
+        s->unsynced = false;
+    if (fd >= 0)
+        close(fd);
+    weft_buf_free(&path);
     return status;
 }
 

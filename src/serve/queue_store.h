@@ -46,6 +46,7 @@ typedef struct weft_queue_change {
     double now, spent;              /* spent: seconds that the worker ran */
     double remaining;               /* of the job; 0: not known */
     const char *error_code, *error; /* of REFUSED and CRASHED */
+    bool unsynced;                  /* does not wait for the disk: weft_queue_store_sync does */
 } weft_queue_change;
 
 typedef struct weft_queue_store weft_queue_store;
@@ -93,6 +94,9 @@ void weft_queue_jobs_free(weft_queue_job *jobs, int64_t count);
  * allow the event; *next is the unchanged state. */
 weft_status weft_queue_store_apply(weft_queue_store *store, const char *id, weft_queue_event event,
                                    const weft_queue_change *change, weft_queue_state *next);
+/* Waits until unsynced transitions are on the disk. The server's lock is kept until then, so that no
+ * client sees a state that a power failure takes back. */
+weft_status weft_queue_store_sync(weft_queue_store *store);
 /* Stores priority, deadline, prediction, request and webhook of a job. WEFT_E_ARG: the job is
  * neither queued nor paused. */
 weft_status weft_queue_store_edit(weft_queue_store *store, const weft_queue_job *job);

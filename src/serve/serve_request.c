@@ -1,5 +1,6 @@
 #include "serve/serve_request.h"
 
+#include <errno.h>
 #include <string.h>
 
 enum { POST_BUFFER = 8192, FIELD_LIMIT = 64 << 10 };
@@ -42,7 +43,11 @@ static enum MHD_Result on_part(void *cls, enum MHD_ValueKind kind, const char *k
         return append_field(r, key, data, size, offset) ? MHD_YES : MHD_NO;
     weft_upload *u = &r->uploads[input];
     r->repeated = r->repeated || (offset == 0 && u->file);
-    return weft_upload_write(u, r->server->state, data, size) ? MHD_YES : MHD_NO;
+    errno = 0;
+    if (weft_upload_write(u, r->server->state, data, size))
+        return MHD_YES;
+    r->upload_error = errno ? errno : ENOMEM;
+    return MHD_NO;
 }
 
 /* ---- body ----------------------------------------------------------------------------------- */
@@ -69,12 +74,12 @@ bool weft_serve_request_receive(weft_serve_request *r, const char *bytes, size_t
         r->too_large = true;
     if (r->received > 2 * limit)
         return false;
-    if (r->too_large || r->refused)
+    if (r->too_large || r->upload_error || r->refused)
         return true;
     if (!r->is_form)
         weft_buf_append(&r->body, bytes, (int64_t)count);
     else if (MHD_post_process(r->form, bytes, count) != MHD_YES)
-        r->too_large = true;
+        r->too_large = !r->upload_error;
     return true;
 }
 

@@ -27,6 +27,7 @@ struct weft_serve_request {
     weft_upload uploads[WEFT_INPUTS];
     int64_t received;
     bool too_large, refused; /* refused: an answer was queued before the body */
+    int upload_error;        /* errno of a write that failed; 0: none */
     bool repeated;           /* the form has a field twice */
     bool without_body;       /* the request may have no body, which means no fields */
     /* state of routes that wait */

@@ -24,7 +24,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { POLL_MS = 200, STOP_POLL_MS = 20, HEARTBEAT_SECONDS = 15 };
+enum { POLL_MS = 200, STOP_POLL_MS = 20, HEARTBEAT_SECONDS = 15, FULL_DISK_SECONDS = 5 };
 /* Seconds of a stopping server for the step that runs. */
 #define STOP_SECONDS 0.5
 
@@ -33,6 +33,7 @@ typedef struct weft_supervisor {
     weft_server *server;
     weft_served_group *group;
     weft_worker worker;
+    bool used;           /* the worker has had a job */
     bool cold;           /* the running job is the first of its worker */
     double start;        /* measured seconds of the running job's start; negative: unknown */
     double denoised;     /* weft_now() of the end of its steps; 0: they have not ended */
@@ -41,6 +42,7 @@ typedef struct weft_supervisor {
     double stopped;      /* weft_now() of that request */
     int64_t next;        /* number of the job for which another was stopped; 0: none */
     bool retired;        /* the worker, which has no job, was asked to end */
+    double retry;        /* weft_now() from which jobs start again: the disk was full */
     int64_t versions[2]; /* of the queue and of the progress at the last choice */
     /* how the job ended, until it is stored */
     bool ended;
@@ -171,6 +173,7 @@ static weft_status start_process(supervisor *v, int lock)
     if (v->worker.child.pid)
         return WEFT_OK;
     WEFT_TRY(weft_worker_start(s, v->group, lock, &v->worker));
+    v->used = false;
     s->workers++;
     v->group->worker = v->worker.child.pid;
     return WEFT_OK;
@@ -183,13 +186,17 @@ static void give(supervisor *v, const weft_queue_job *jobs, int count, int lock)
     bool taken = false;
     weft_status_code status = WEFT_OK;
     WEFT_GO(start_process(v, lock));
+    v->used = true;
     WEFT_GO(weft_worker_run(v->server, jobs, count, &v->worker, &taken));
 out:
-    if (status != WEFT_OK) { /* fails the job alone */
+    if (status != WEFT_OK)
+        weft_warn_error(WEFT_MSG_WORKER_ENDED, "job %s has no worker", jobs->id);
+    if (status != WEFT_OK && weft_error_class() == WEFT_MSG_DISK_FULL) {
+        v->retry = weft_now() + FULL_DISK_SECONDS; /* every waiting job would fail */
+    } else if (status != WEFT_OK) {                /* fails the job alone */
         end.event = WEFT_QUEUE_REFUSED;
         snprintf(end.code, sizeof end.code, "%s", weft_message_id(weft_error_class()));
         snprintf(end.text, sizeof end.text, "%s", weft_message_cause(weft_error_class()));
-        weft_warn_error(WEFT_MSG_WORKER_ENDED, "job %s has no worker", jobs->id);
     }
     if (!taken)
         end_job(v, &end);
@@ -232,7 +239,7 @@ static weft_status start(supervisor *v, const weft_queue_job *jobs, int count, d
     g->progress = (weft_worker_progress){.seconds_left = -1};
     g->decode = decode_of(s, jobs, started);
     g->since = weft_now();
-    v->cold = v->worker.child.pid == 0;
+    v->cold = !v->worker.child.pid || !v->used;
     v->start = -1;
     v->denoised = 0;
     v->signalled = v->discards = false;
@@ -266,6 +273,8 @@ static weft_status claim(supervisor *v)
     bool found;
     int lock = -1, count = 1;
     double seconds = 0;
+    if (weft_now() < v->retry)
+        return WEFT_OK;
     WEFT_TRY(find_next(v, &jobs[0], &found));
     if (!found)
         return WEFT_OK;
@@ -282,6 +291,20 @@ out:
     for (int i = 0; i < (count ? count : 1); i++)
         weft_queue_job_free(&jobs[i]);
     return status;
+}
+
+/* Starts the worker while a price is estimated: a job probably follows, whose start would
+ * report a failure again. */
+static void start_early(supervisor *v)
+{
+    int lock = -1;
+    if (v->server->shares || v->worker.child.pid || v->group->running[0])
+        return;
+    if (try_lock(v->server, v->group - v->server->groups, &lock) != WEFT_OK ||
+        (lock >= 0 && start_process(v, lock) != WEFT_OK))
+        weft_error_clear();
+    if (lock >= 0)
+        close(lock);
 }
 
 /* The time of the running job's preview in ms; 0: none. */
@@ -449,6 +472,7 @@ static weft_status apply_end(supervisor *v)
     weft_queue_state next;
     forgive_batch(v);
     v->change.now = weft_server_time();
+    v->change.unsynced = true; /* the next job starts before the disk has the end of this one */
     for (int i = 0; i < b->count; i++) {
         if (b->ended[i])
             continue;
@@ -714,6 +738,16 @@ out:
     return status;
 }
 
+/* Whether a job could not start because the disk was full, a moment ago. */
+static bool waits_for_space(const supervisor *groups)
+{
+    const double now = weft_now();
+    for (const supervisor *v = groups; v < groups + groups->server->group_count; v++)
+        if (now < v->retry)
+            return true;
+    return false;
+}
+
 /* Starts waiting jobs on ranks that no job has. */
 static weft_status claim_ranks(supervisor *groups)
 {
@@ -724,7 +758,7 @@ static weft_status claim_ranks(supervisor *groups)
     int64_t idle = s->options->ranks;
     for (const weft_served_group *g = s->groups; g < s->groups + s->group_count; g++)
         idle -= g->running[0] ? g->ranks : 0;
-    if (idle <= 0)
+    if (idle <= 0 || waits_for_space(groups))
         return WEFT_OK;
     WEFT_TRY(weft_server_queue(s, &queue));
     WEFT_TRY(weft_share_choose(queue, choices, &count));
@@ -804,10 +838,13 @@ static void read_worker(supervisor *v)
 static weft_status advance_all(serving *m)
 {
     weft_server *s = m->server;
+    weft_status_code status = WEFT_OK;
     for (int i = 0; i < s->group_count; i++)
-        WEFT_TRY(advance(&m->groups[i]));
+        WEFT_GO(advance(&m->groups[i]));
     if (s->shares && !s->stopping)
-        WEFT_TRY(claim_ranks(m->groups));
+        WEFT_GO(claim_ranks(m->groups));
+out:
+    WEFT_TRY(weft_status_first(status, weft_queue_store_sync(s->store)));
     return remove_deleted(s); /* last: files that cannot be removed stop nothing else */
 }
 
@@ -820,8 +857,8 @@ static void work(serving *m)
     weft_price_estimate_advance(&m->estimate, s);
     weft_video_images_advance(s);
     const weft_status_code status = advance_all(m);
-    if (!s->stopping)
-        weft_price_estimate_begin(&m->estimate, s);
+    if (!s->stopping && weft_price_estimate_begin(&m->estimate, s))
+        start_early(&m->groups[0]);
     if (status != WEFT_OK && !m->warned)
         weft_warn_error(WEFT_MSG_QUEUE_DATABASE, "trying again");
     m->warned = status != WEFT_OK;

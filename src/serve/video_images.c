@@ -66,6 +66,7 @@ void weft_video_images_advance(weft_server *s)
                               text);
         weft_warning(WEFT_MSG_WORKER_ENDED, WEFT_AT(.key = v->id, .value = code),
                      "the images of a video were not made: %s", text);
+        memcpy(v->error, code, sizeof v->error);
     }
     weft_child_close(&v->child);
     finish(s);

@@ -10,6 +10,7 @@
 typedef struct weft_video_images {
     char id[WEFT_QUEUE_ID]; /* job whose images are made; "": none */
     weft_child child;       /* pid 0: none runs */
+    char error[64];         /* message class of the last failure; "": unknown */
 } weft_video_images;
 
 /* A variant of the content of a video, and the files that may have it. */

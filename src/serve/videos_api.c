@@ -185,9 +185,12 @@ static int open_file(const weft_server *s, const char *id, const char *name, int
 /* Waits until the images of a video are made. They are not if the child has ended without. */
 static weft_serve_reply wait_for_images(weft_serve_request *r, const char *id)
 {
-    const bool failed = r->saw_images && strcmp(r->server->images.id, id) != 0;
+    const weft_video_images *images = &r->server->images;
+    const bool failed = r->saw_images && strcmp(images->id, id) != 0,
+               full = weft_message_find(images->error) == WEFT_MSG_DISK_FULL;
     if (failed)
-        return weft_serve_error(500, "file-io", NULL, "the image of the video cannot be made");
+        return weft_serve_error(full ? 507 : 500, full ? "disk-full" : "file-io", NULL,
+                                "the image of the video cannot be made");
     r->saw_images = weft_video_images_ask(r->server, id) || r->saw_images;
     return (weft_serve_reply){.waits = true};
 }

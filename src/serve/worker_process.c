@@ -121,35 +121,47 @@ static weft_status add_line(const char *request, const char *out, weft_buf *text
     return WEFT_ALLOCATED(ok, "a request");
 }
 
-static weft_status write_request(const char *folder, const weft_queue_job *job)
+/* The queue has the requests, which are written at each start: no write waits for the disk. */
+static weft_status write_lines(const char *folder, const char *name, const weft_buf *text)
 {
-    char *path = weft_path_join(folder, "request.jsonl");
-    weft_buf text = {0};
+    char *path = weft_path_join(folder, name);
+    weft_file_writer writer = {.fd = -1};
     weft_status_code status = WEFT_OK;
     WEFT_GO(WEFT_ALLOCATED(path, "a request"));
+    WEFT_GO(weft_file_begin(&writer, path));
+    writer.hasty = true;
+    WEFT_GO(weft_file_write(&writer, text->data, text->len));
+    WEFT_GO(weft_file_commit(&writer));
+out:
+    weft_file_abort(&writer);
+    weft_free(path);
+    return status;
+}
+
+static weft_status write_request(const char *folder, const weft_queue_job *job)
+{
+    weft_buf text = {0};
+    weft_status_code status = WEFT_OK;
     WEFT_GO(add_line(job->request, NULL, &text));
-    WEFT_GO(weft_file_write_atomic(path, text.data, text.len));
+    WEFT_GO(write_lines(folder, "request.jsonl", &text));
 out:
     weft_buf_free(&text);
-    weft_free(path);
     return status;
 }
 
 /* Writes the prompts of a batch to the folder of all jobs. */
 static weft_status write_batch(const char *jobs_folder, const weft_queue_job *jobs, int count)
 {
-    char *path = weft_path_join(jobs_folder, WEFT_BATCH_LIST), out[WEFT_QUEUE_ID + 16];
+    char out[WEFT_QUEUE_ID + 16];
     weft_buf text = {0};
     weft_status_code status = WEFT_OK;
-    WEFT_GO(WEFT_ALLOCATED(path, "a batch"));
     for (int i = 0; i < count; i++) {
         snprintf(out, sizeof out, "%s/video.mp4", jobs[i].id);
         WEFT_GO(add_line(jobs[i].request, out, &text));
     }
-    WEFT_GO(weft_file_write_atomic(path, text.data, text.len));
+    WEFT_GO(write_lines(jobs_folder, WEFT_BATCH_LIST, &text));
 out:
     weft_buf_free(&text);
-    weft_free(path);
     return status;
 }
 

@@ -1,6 +1,6 @@
 """Cases of faults_test.sh."""
-import fcntl, glob, http.client, json, os, shutil, signal, subprocess, time
-from serve_client import MODEL, VIDEO, Server, at_event, main, undisturbed
+import concurrent.futures, fcntl, glob, http.client, json, os, shutil, signal, subprocess, time
+from serve_client import IMAGE_MODEL, MODEL, VIDEO, Server, at_event, main, undisturbed
 
 TWO = [dict(VIDEO, steps=20, seed=1, request_id="one"), dict(VIDEO, steps=20, seed=2, request_id="two")]
 
@@ -80,10 +80,10 @@ def the_worker_is_killed():
 
 
 def a_worker_is_killed_between_two_jobs():
-    """At the write of the end of the first job: the server finds out when it gives the second one."""
+    """When the server has written the request of the second job: it finds out when it gives the job to the worker."""
     whole = [undisturbed(r["request_id"], r) for r in TWO]
     Server().stop()
-    s = Server(env=at_event(signal.SIGKILL, "*/queue.sqlite-wal", on="sync", count=5, once="killed", to=os.path.abspath("pid.worker")))
+    s = Server(env=at_event(signal.SIGKILL, "*/request.jsonl", count=2, once="killed", to=os.path.abspath("pid.worker")))
     with open("state/worker.lock", "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         known = submit(s)
@@ -216,6 +216,104 @@ def a_full_disk_loses_nothing():
         assert s.stop() == 130
     finally:
         subprocess.run(["umount", "-l", "disk"], check=True)
+
+
+def with_small_disk(mib, case):
+    """Runs a case in which `disk` is a file system of `mib` MiB. From 72 MiB on, the log of the queue has its size from the start."""
+    os.mkdir("disk")
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={mib}m", "none", "disk"], capture_output=True).returncode:
+        open("skipped", "w").write("no right to mount a file system")
+        return
+    try:
+        case()
+    finally:
+        subprocess.run(["umount", "-l", "disk"], check=True)
+
+
+def form(**fields):
+    """A body of multipart/form-data. A value of bytes is a file."""
+    body = b""
+    for name, value in fields.items():
+        file = isinstance(value, bytes)
+        body += f'--xyz\r\nContent-Disposition: form-data; name="{name}"'.encode() + (b'; filename="f.png"' if file else b"")
+        body += b"\r\n\r\n" + (value if file else str(value).encode()) + b"\r\n"
+    return body + b"--xyz--\r\n", {"Content-Type": "multipart/form-data; boundary=xyz"}
+
+
+def uploads_and_images_need_space():
+    """An upload, and the images of a finished video, on a full disk: 507, and nothing is left. With space they succeed."""
+    def case():
+        s = Server("disk/state", models=("wan=" + MODEL, "image=" + IMAGE_MODEL))
+        id = s.call("POST", "/v1/jobs", VIDEO)["id"]
+        s.finish(id)
+        upload = form(model="image", prompt="p", size="32x32", frames=9, steps=1, input_reference=open(IMAGE_MODEL + "/image.png", "rb").read())
+        fill("disk/fill")
+        for _ in range(2):
+            s.error(507, "disk-full", "POST", "/v1/jobs", *upload)
+            for variant in ("thumbnail", "spritesheet"):
+                assert json.loads(s.raw("GET", f"/v1/videos/{id}/content?variant={variant}")[2])["error"]["code"] == "disk-full"
+        assert os.listdir("disk/state/jobs") == [id]
+        assert sorted(os.listdir("disk/state/jobs/" + id)) == ["request.jsonl", "video.mp4"]
+        assert s.raw("GET", f"/v1/videos/{id}/content")[0] == 200
+        os.remove("disk/fill")
+        other = s.call("POST", "/v1/jobs", *upload)["id"]
+        assert s.finish(other)[0]["status"] == "completed"
+        assert s.raw("GET", f"/v1/videos/{id}/content?variant=thumbnail")[0] == 200
+        assert s.stop() == 130
+    with_small_disk(8, case)
+
+
+def a_job_waits_for_space():
+    """The disk fills at the first preview of a job, which fails, because its video has no space. A job that would start then waits.
+    With space both videos have the bytes of undisturbed runs."""
+    def case():
+        whole = [undisturbed(r["request_id"], r) for r in TWO]
+        s = Server("disk/state", env=at_event(signal.SIGSTOP, "*video.preview.png", once="held"))
+        ids = [s.call("POST", "/v1/jobs", dict(r, preview=1))["id"] for r in TWO]
+        s.call("POST", f"/v1/jobs/{ids[1]}/pause")
+        worker = s.held_worker()
+        fill("disk/fill")
+        os.kill(worker, signal.SIGCONT)
+        job = s.until(ids[0], lambda job: job["status"] != "running")
+        assert job["status"] == "failed" and job["error"]["code"] == "disk-full", job
+        assert os.getcwd() not in json.dumps(job)
+        fill("disk/more")  # what the job has released
+        s.call("POST", f"/v1/jobs/{ids[1]}/resume")
+        for line in s.process.stderr:
+            s.log.write(line)
+            if f"job {ids[1]} has no worker" in line:
+                break
+        job = s.until(ids[1], lambda job: job["status"] == "queued")
+        assert job["error"] is None and job["crashes"] == 0, job
+        os.remove("disk/fill"), os.remove("disk/more")
+        s.call("POST", f"/v1/jobs/{ids[0]}/resume")
+        for id, job, data in zip(ids, s.finish(*ids), whole):
+            assert job["status"] == "completed" and s.content(id)[1] == data, job
+        assert s.stop() == 130
+    with_small_disk(96, case)
+
+
+def a_pause_without_space_names_the_disk():
+    """The state of a paused job cannot be saved: the job fails with the reason, and a resume has the bytes of an undisturbed run."""
+    def case():
+        whole = undisturbed("whole", TWO[0])
+        s = Server("disk/state", env=at_event(signal.SIGSTOP, "*video.preview.png", once="held"))
+        id = s.call("POST", "/v1/jobs", dict(TWO[0], preview=1))["id"]
+        worker = s.held_worker()
+        fill("disk/fill")
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            paused = pool.submit(s.raw, "POST", f"/v1/jobs/{id}/pause")
+            s.until(id, lambda job: job["status"] == "pausing")
+            os.kill(worker, signal.SIGCONT)
+            status, _, data = paused.result()
+        job = json.loads(data)
+        assert status == 200 and job["status"] == "failed" and job["error"]["code"] == "disk-full", (status, job)
+        os.remove("disk/fill")
+        s.call("POST", f"/v1/jobs/{id}/resume")
+        job, = s.finish(id)
+        assert job["status"] == "completed" and s.content(id)[1] == whole, job
+        assert s.stop() == 130
+    with_small_disk(96, case)
 
 
 def changed_weights_are_named():
