@@ -51,11 +51,25 @@ class Page:
         self.js("const f = document.forms.form || document.getElementById('form'), e = f.elements[arguments[0]]; e.value = arguments[1];"
                 "e.dispatchEvent(new Event('input', {bubbles: true})); e.dispatchEvent(new Event('change', {bubbles: true}));", name, value)
 
+    def press(self, find, *args):
+        """Clicks the element that a script finds with the mouse, in the middle, where it must be visible and nothing may cover it."""
+        from selenium.common.exceptions import ElementClickInterceptedException, StaleElementReferenceException
+        from selenium.webdriver.common.action_chains import ActionChains
+        for attempt in range(100):  # the page may draw its lists again meanwhile
+            element = self.until(find, *args)
+            try:
+                self.js("arguments[0].scrollIntoView({block: 'center'})", element)
+                if not self.js("const b = arguments[0].getBoundingClientRect(), e = document.elementFromPoint(b.x + b.width / 2, b.y + b.height / 2);"
+                               "return arguments[0].contains(e)", element):
+                    raise ElementClickInterceptedException(self.js("return arguments[0].outerHTML", element))
+                return ActionChains(self.driver).move_to_element(element).click().perform()
+            except (StaleElementReferenceException, ElementClickInterceptedException):
+                if attempt == 99:
+                    raise
+
     def click(self, label, inside="body"):
-        self.until("[...document.querySelectorAll(arguments[0] + ' button')].some(b => b.textContent === arguments[1] && !b.disabled &&"
+        self.press("[...document.querySelectorAll(arguments[0] + ' button')].find(b => b.textContent === arguments[1] && !b.disabled &&"
                    " b.offsetParent)", inside, label)
-        self.js("[...document.querySelectorAll(arguments[0] + ' button')].find(b => b.textContent === arguments[1] && b.offsetParent)"
-                ".click()", inside, label)
 
     def drop(self, name, content):
         """Drops a file of text, or of the bytes of a file on disk, on the page."""
@@ -155,7 +169,7 @@ def the_queue_is_used():
     page.until("document.querySelectorAll('#jobs > li').length === 6")
     newest = max(s.call("GET", "/v1/jobs")["data"], key=lambda job: job["queue_position"])
     assert newest["request"] == s.call("GET", "/v1/jobs/" + ids[0])["request"], newest
-    page.js("document.querySelectorAll('#jobs > li')[5].cancel.click()")
+    page.press("document.querySelectorAll('#jobs > li')[5].cancel")
     page.until("document.querySelectorAll('#jobs > li').length === 5")
     page.click("Pause", first)
     page.until("document.querySelector(arguments[0] + ' .chip').textContent === 'paused'", first)
@@ -249,7 +263,7 @@ def running_videos_are_followed():
     s = Server("state", "--lora", "style=style.safetensors", env=at_event(signal.SIGSTOP, "*video.preview.png", count=3, once="held"))
     page = Page(s)
     page.fill(prompt="a red cat\n\na blue dog", negative_prompt="fog", preview=1)
-    page.js("document.getElementById('form').elements.lines.click()")
+    page.press("document.getElementById('form').elements.lines")
     page.until("/for 2 videos/.test(document.getElementById('price').textContent)")
     page.click("Add to queue")
     page.until("document.querySelectorAll('#jobs > li').length === 2")
@@ -340,7 +354,7 @@ def further_options_and_hidden_tabs():
     names = lambda: page.js("return [...document.querySelectorAll('#options label')].map(label => label.input.name)")
     page.until("document.querySelectorAll('#options label').length > 9")
     assert "frame_lag" not in names() and "guidance_end" in names(), names()
-    page.js("document.querySelector('#more summary').click()")
+    page.press("document.querySelector('#more summary')")
     page.fill()
     page.set("window", "10")
     page.until("/^window: .*nearest is 9/.test(document.getElementById('price').textContent)")
@@ -494,7 +508,8 @@ def grids_and_adapters():
     page = Page(s)
     page.fill(frames=9, steps=2, grid=2, vary="guidance_scale", varied="1, 5")
     page.until("/for 4 videos/.test(document.getElementById('price').textContent)")
-    page.js("const row = loraRows()[1]; row.chosen.click(); row.weight.value = 0.5; row.weight.dispatchEvent(new Event('input', {bubbles: true}))")
+    page.press("loraRows()[1].chosen")
+    page.js("const row = loraRows()[1]; row.weight.value = 0.5; row.weight.dispatchEvent(new Event('input', {bubbles: true}))")
     page.shots("grid")
     page.click("Add to queue")
     page.until("document.querySelectorAll('#videos .chip.completed').length === 4")
@@ -516,6 +531,54 @@ def grids_and_adapters():
     page.set("vary", "lora style"), page.set("varied", "0.2, 20")
     page.until("/of memory/.test(document.getElementById('price').textContent)")
     assert page.js("return requests().map(r => r.lora)") == ["grain:0.5,style:0.2", "grain:0.5,style:10"]
+    page.close()
+    s.stop()
+
+
+def a_phone_is_enough():
+    """The way of a video at a width of 390: typed, submitted, moved, edited, paused, cancelled, played, compared, downloaded, deleted."""
+    from selenium.webdriver.common.keys import Keys
+    s = held_server()
+    page = Page(s, 390, 844)
+    page.fill(steps=2)
+    page.press("document.getElementById('form').elements.prompt")
+    page.driver.switch_to.active_element.send_keys(Keys.CONTROL + "a")
+    page.driver.switch_to.active_element.send_keys("typed words")
+    for count in (1, 2, 3):
+        page.until("/of memory/.test(document.getElementById('price').textContent)")
+        page.click("Add to queue")
+        page.until(f"document.querySelectorAll('#jobs > li').length === {count}")
+    ids = page.js("return [...document.querySelectorAll('#jobs > li')].map(li => li.dataset.id)")
+    first, second, third = (f'#jobs > li[data-id="{id}"]' for id in ids)
+    page.press("document.querySelector(arguments[0]).up", second)
+    page.until("document.querySelectorAll('#jobs > li')[0].dataset.id === arguments[0]", ids[1])
+    page.click("Edit", third)
+    page.set("prompt", "other words")
+    page.click("Save changes")
+    page.until("document.querySelector(arguments[0] + ' .words').textContent === 'other words'", third)
+    page.click("Pause", third)
+    page.until("document.querySelector(arguments[0] + ' .chip').textContent === 'paused'", third)
+    page.click("Resume", third)
+    page.until("document.querySelector(arguments[0] + ' .chip').textContent === 'queued'", third)
+    page.click("Duplicate", first)
+    page.until("document.querySelectorAll('#jobs > li').length === 4")
+    page.click("Cancel", first)
+    page.until("!document.querySelector(arguments[0])", first)
+    page.check_width()
+    s.lock.close()  # the worker starts
+    page.until("document.querySelectorAll('#videos .chip.completed').length === 3")
+    page.until("[...document.querySelectorAll('#videos video')].some(v => v.videoWidth === 32)")
+    page.js("HTMLAnchorElement.prototype.click = function() { window.saved = this.download; }")
+    page.click("Download", f'#videos > li[data-id="{ids[1]}"]')
+    assert page.until("window.saved") == ids[1] + ".mp4"
+    page.click("Reuse settings", f'#videos > li[data-id="{ids[2]}"]')
+    page.until("document.getElementById('form').elements.prompt.value === 'other words'")
+    page.js("window.confirm = () => true")
+    page.click("Delete", f'#videos > li[data-id="{ids[1]}"]')
+    page.until("!document.querySelector(arguments[0])", f'#videos > li[data-id="{ids[1]}"]')
+    s.error(404, "not_found", "GET", "/v1/jobs/" + ids[1])
+    assert not os.path.exists("state/jobs/" + ids[1])
+    page.check_width(), page.shot("phone-390-light")
     page.close()
     s.stop()
 
@@ -555,6 +618,8 @@ def five_hundred_results():
     page.click("Delete", "#videos > li:last-child")
     page.until(shown + " === 499")
     page.resize(390, 844), page.check_width(), page.shot("results-390-light", False)
+    page.click("Delete", "#videos > li:nth-child(250)")
+    page.until(shown + " === 498")
     page.close()
     s.stop()
 
