@@ -177,8 +177,9 @@ static bool refuse_early(weft_serve_request *r, weft_serve_reply *reply)
             403, "foreign_origin", "Origin",
             "without tokens the server answers only the pages and names of this machine");
     else if (has_fields(r) && !weft_serve_request_begin_body(r))
-        *reply = weft_serve_error(415, "unsupported_type", "Content-Type",
-                                  "the body is not application/json or multipart/form-data");
+        *reply = weft_serve_error(
+            415, "unsupported_type", "Content-Type",
+            "the header Content-Type must be application/json or multipart/form-data");
     else if (length && strtod(length, NULL) > (r->is_form ? WEFT_FORM_LIMIT : WEFT_JSON_LIMIT))
         *reply = weft_serve_error(413, "too_large", "Content-Length", "the body is too large");
     else

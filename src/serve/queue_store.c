@@ -551,20 +551,31 @@ static weft_status write_change(weft_queue_store *s, const weft_queue_job *job,
     return changed ? update(s, job) : WEFT_OK;
 }
 
-/* A transition that the recovery repeats, and one that weft_queue_store_sync ends, does not wait for
- * the disk. */
+static bool is_stopping(weft_queue_state state)
+{
+    return state == WEFT_QUEUE_PAUSING || state == WEFT_QUEUE_CANCELLING;
+}
+
+/* Whether the transition may be lost: the recovery repeats it, or it asks a running job to stop,
+ * which is acknowledged at the end of the stop. */
+static bool may_be_lost(weft_queue_state before, weft_queue_event event, weft_queue_state next)
+{
+    if (next == before)
+        return event != WEFT_QUEUE_RESUME;
+    return is_stopping(next) ||
+           (!is_stopping(before) && weft_queue_may_be_lost(before, event, next));
+}
+
 static weft_status store_change(weft_queue_store *s, const weft_queue_job *job,
                                 weft_queue_state before, weft_queue_event event,
                                 const weft_queue_change *change)
 {
-    const bool lost = job->state == before ? event != WEFT_QUEUE_RESUME
-                                           : weft_queue_may_be_lost(before, event, job->state),
-               soon = change->unsynced || (lost && !needs_delivery(job, before));
-    if (!soon)
+    const bool lasts = !may_be_lost(before, event, job->state) || needs_delivery(job, before);
+    if (lasts && !change->unsynced)
         return write_change(s, job, before, event, change);
     WEFT_TRY(set_waits(s, false));
     const weft_status_code status = write_change(s, job, before, event, change);
-    s->unsynced = s->unsynced || change->unsynced;
+    s->unsynced = s->unsynced || lasts;
     WEFT_TRY(set_waits(s, true));
     return status;
 }

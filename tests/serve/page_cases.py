@@ -33,6 +33,8 @@ class Page:
 
     def shot(self, name, whole=True):
         """Stores a screenshot of the page, or of its visible part."""
+        if whole:
+            self.js("scrollTo({top: 0, behavior: 'instant'})")  # the head of the page stays at the top of the window
         if os.environ.get("WEFT_SHOTS"):
             data = self.driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": whole})["data"]
             open(os.path.join(os.environ["WEFT_SHOTS"], name + ".png"), "wb").write(base64.b64decode(data))
@@ -53,19 +55,21 @@ class Page:
 
     def press(self, find, *args):
         """Clicks the element that a script finds with the mouse, in the middle, where it must be visible and nothing may cover it."""
-        from selenium.common.exceptions import ElementClickInterceptedException, StaleElementReferenceException
+        from selenium.common.exceptions import StaleElementReferenceException
         from selenium.webdriver.common.action_chains import ActionChains
-        for attempt in range(100):  # the page may draw its lists again meanwhile
+        for _ in range(100):  # an element may move between the look and the click
             element = self.until(find, *args)
             try:
-                self.js("arguments[0].scrollIntoView({block: 'center'})", element)
-                if not self.js("const b = arguments[0].getBoundingClientRect(), e = document.elementFromPoint(b.x + b.width / 2, b.y + b.height / 2);"
-                               "return arguments[0].contains(e)", element):
-                    raise ElementClickInterceptedException(self.js("return arguments[0].outerHTML", element))
-                return ActionChains(self.driver).move_to_element(element).click().perform()
-            except (StaleElementReferenceException, ElementClickInterceptedException):
-                if attempt == 99:
-                    raise
+                free = self.js("const e = arguments[0]; window.pressed = false; e.addEventListener('click', () => { window.pressed = true; }, {once: true});"
+                               "e.scrollIntoView({block: 'center', behavior: 'instant'}); const b = e.getBoundingClientRect();"
+                               "return e.contains(document.elementFromPoint(b.x + b.width / 2, b.y + b.height / 2))", element)
+                if free:
+                    ActionChains(self.driver).move_to_element(element).click().perform()
+                if free and self.js("return window.pressed !== false"):  # the click may load the page again
+                    return
+            except StaleElementReferenceException:
+                continue
+        raise AssertionError(("no click reaches the element", find, args))
 
     def click(self, label, inside="body"):
         self.press("[...document.querySelectorAll(arguments[0] + ' button')].find(b => b.textContent === arguments[1] && !b.disabled &&"
@@ -614,7 +618,7 @@ def five_hundred_results():
                    " || scrollY < document.getElementById('gallery').offsetTop || scrollY + innerHeight > document.getElementById('machine').offsetTop")
         assert page.js("return document.querySelectorAll('#videos video').length") < 60
     page.shot("results-1440-light", False)
-    page.js("window.confirm = () => true; document.querySelectorAll('#videos > li')[499].scrollIntoView()")
+    page.js("window.confirm = () => true; document.querySelectorAll('#videos > li')[499].scrollIntoView({behavior: 'instant'})")
     page.click("Delete", "#videos > li:last-child")
     page.until(shown + " === 499")
     page.resize(390, 844), page.check_width(), page.shot("results-390-light", False)

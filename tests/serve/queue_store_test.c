@@ -275,17 +275,18 @@ int fdatasync(int fd)
     return (int)syscall(SYS_fdatasync, fd);
 }
 
-/* A change waits for the disk unless the recovery repeats it. */
+/* A change waits for the disk unless the recovery repeats it. The request to stop a running job does
+ * not wait, and the end of the stop does. */
 Test(queue_store, only_lasting_changes_wait_for_the_disk)
 {
     static const struct {
         weft_queue_event event;
         bool waits;
     } all[] = {
-        {WEFT_QUEUE_START, false}, {WEFT_QUEUE_PAUSE, true},  {WEFT_QUEUE_STOPPED, false},
-        {WEFT_QUEUE_RESUME, true}, {WEFT_QUEUE_START, false}, {WEFT_QUEUE_CRASHED, true},
-        {WEFT_QUEUE_START, false}, {WEFT_QUEUE_CANCEL, true}, {WEFT_QUEUE_STOPPED, false},
-        {WEFT_QUEUE_DELETE, true},
+        {WEFT_QUEUE_START, false},  {WEFT_QUEUE_PAUSE, false},   {WEFT_QUEUE_STOPPED, true},
+        {WEFT_QUEUE_RESUME, true},  {WEFT_QUEUE_START, false},   {WEFT_QUEUE_CRASHED, true},
+        {WEFT_QUEUE_START, false},  {WEFT_QUEUE_STOPPED, false}, {WEFT_QUEUE_START, false},
+        {WEFT_QUEUE_CANCEL, false}, {WEFT_QUEUE_STOPPED, true},  {WEFT_QUEUE_DELETE, true},
     };
     weft_queue_store *s = open_store();
     waits = 0;
@@ -301,6 +302,36 @@ Test(queue_store, only_lasting_changes_wait_for_the_disk)
     cr_assert_eq(waits, 0);
     add(s, "b", NULL, 0);
     cr_assert_gt(waits, 0);
+    weft_queue_store_close(s);
+}
+
+/* The end of a job may wait together with later changes. */
+Test(queue_store, an_end_waits_for_the_disk_later)
+{
+    static const struct {
+        weft_queue_event before, event; /* before: after START; START: none */
+        bool waits;
+    } all[] = {{WEFT_QUEUE_START, WEFT_QUEUE_STOPPED, false},
+               {WEFT_QUEUE_START, WEFT_QUEUE_FINISHED, true},
+               {WEFT_QUEUE_START, WEFT_QUEUE_CRASHED, true},
+               {WEFT_QUEUE_CANCEL, WEFT_QUEUE_STOPPED, true}};
+    weft_queue_store *s = open_store();
+    for (int i = 0; i < 4; i++) {
+        const weft_queue_change change = {.now = 1, .spent = 1, .unsynced = true};
+        weft_queue_state next;
+        char id[2] = {(char)('a' + i), '\0'};
+        add(s, id, NULL, 0);
+        apply(s, id, WEFT_QUEUE_START);
+        if (all[i].before != WEFT_QUEUE_START)
+            apply(s, id, all[i].before);
+        waits = 0;
+        cr_assert_eq(weft_queue_store_apply(s, id, all[i].event, &change, &next), WEFT_OK);
+        cr_assert_eq(waits, 0, "event %d", i);
+        cr_assert_eq(weft_queue_store_sync(s), WEFT_OK);
+        cr_assert_eq(waits, all[i].waits, "event %d", i);
+        cr_assert_eq(weft_queue_store_sync(s), WEFT_OK);
+        cr_assert_eq(waits, all[i].waits, "event %d, again", i);
+    }
     weft_queue_store_close(s);
 }
 
