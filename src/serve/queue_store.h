@@ -94,8 +94,8 @@ void weft_queue_jobs_free(weft_queue_job *jobs, int64_t count);
  * allow the event; *next is the unchanged state. */
 weft_status weft_queue_store_apply(weft_queue_store *store, const char *id, weft_queue_event event,
                                    const weft_queue_change *change, weft_queue_state *next);
-/* Waits until unsynced transitions are on the disk. The server's lock is kept until then, so that no
- * client sees a state that a power failure takes back. */
+/* Waits until unsynced transitions are on the disk. The server's lock is kept until then: no client
+ * sees a state that a power failure takes back. */
 weft_status weft_queue_store_sync(weft_queue_store *store);
 /* Stores priority, deadline, prediction, request and webhook of a job. WEFT_E_ARG: the job is
  * neither queued nor paused. */
