@@ -1,5 +1,7 @@
 #include "base/memory.h"
 
+#include "base/large_pages.h"
+
 #include <malloc.h>
 #include <math.h>
 #include <stdatomic.h>
@@ -118,6 +120,22 @@ char *weft_strdup(const char *text)
     const size_t bytes = strlen(text) + 1;
     char *copy = weft_alloc((int64_t)bytes);
     return copy ? memcpy(copy, text, bytes) : NULL;
+}
+
+/* The C library maps blocks of this size on their own, whatever it has freed before: the advice is
+ * gone when such a block is freed. */
+enum { LARGE_BLOCK = 32 << 20, LARGE_PAGE = 2 << 20 };
+
+void weft_use_large_pages(void *block, int64_t bytes)
+{
+#if defined(__GLIBC__) && defined(MADV_HUGEPAGE)
+    const uintptr_t page = LARGE_PAGE, first = ((uintptr_t)block + page - 1) & ~(page - 1),
+                    end = ((uintptr_t)block + (uintptr_t)bytes) & ~(page - 1);
+    if (block && !source.alloc && bytes >= LARGE_BLOCK)
+        madvise((void *)first, end - first, MADV_HUGEPAGE);
+#else
+    (void)block, (void)bytes;
+#endif
 }
 
 /* Arena: a chain of blocks, the newest first. Large requests get a block of their own. */

@@ -4,6 +4,7 @@
 #include "kernel/kernel.h"
 
 #include "base/convert.h"
+#include "base/large_pages.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "kernel/sums.h"
@@ -13,7 +14,9 @@
 static void *alloc(const weft_device *device, int64_t bytes)
 {
     (void)device;
-    return weft_alloc_aligned(bytes);
+    void *data = weft_alloc_aligned(bytes);
+    weft_use_large_pages(data, bytes);
+    return data;
 }
 
 static void release(const weft_device *device, void *data)
