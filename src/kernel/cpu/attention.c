@@ -52,8 +52,10 @@ static int64_t forward_int8_scratch(int64_t D)
 static int64_t backward_bf16_scratch(int64_t D, int64_t queries)
 {
     enum { BQ = CPU_ATTENTION_BF16_BQ, BK = CPU_ATTENTION_BF16_BK };
-    const int64_t Dp = D + 16;
-    return BK * 5 * Dp + BQ * 4 * Dp + 3 * BQ * BK + (queries + 16) * (Dp + 3) + 16 * 16;
+    const int64_t Dp = D + 16, tile = BQ * 4 * Dp, all = 4 * (queries + 16) * Dp,
+                  most = all < CPU_ATTENTION_PACKED ? all : CPU_ATTENTION_PACKED;
+    return BK * 5 * Dp + (tile > most ? tile : most) + 3 * BQ * BK + (queries + 16) * (Dp + 3) +
+           16 * 16;
 }
 
 static bool is_bf16(const weft_view *v)

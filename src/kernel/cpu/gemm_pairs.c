@@ -27,7 +27,7 @@ enum {
     GROUP = 1 << 21,     /* elements of a packed group of B */
     BLOCK_ROWS = 96,     /* complete lines of a transposed A */
     BLOCK_COLUMNS = 512, /* the group's columns if A is transposed and blocks of rows suffice */
-    RUN = 64             /* rows of B that are packed at a time, because they are in few pages */
+    RUN = 64             /* rows of B that one task packs */
 };
 
 /* Smaller and deeper products are left to oneDNN. Packing a transposed B takes 8 % of a product of
@@ -107,23 +107,27 @@ typedef struct pairs_group {
     uint16_t *b, *a;
 } pairs_group;
 
-/* Returns the rows of B that are packed at a time. Rows of a transposed B are contiguous in K. */
-static int64_t run_of(const cpu_product *p)
+/* Returns the number of tasks that pack B: a panel of columns of a transposed B, otherwise some rows. */
+static int64_t pack_tasks(const pairs_group *g)
 {
-    return p->trans_b ? p->K : RUN;
+    return g->p->trans_b ? (g->to - g->from + CPU_PAIRS_COLUMNS - 1) / CPU_PAIRS_COLUMNS
+                         : (g->p->K + RUN - 1) / RUN;
 }
 
-/* Packs some rows of a panel. Panels of the same rows have consecutive tasks. */
-static void pack_panel(const pairs_group *g, int64_t task, int64_t panels)
+static void pack_part(const pairs_group *g, int64_t task)
 {
     const cpu_product *p = g->p;
-    const int64_t n = task % panels * CPU_PAIRS_COLUMNS, at = g->from + n,
-                  k = task / panels * run_of(p);
-    const uint16_t *from =
-        (const uint16_t *)p->B + (p->trans_b ? at * p->ldb + k : k * p->ldb + at);
-    cpu_isa_get()->pairs_panel(p->trans_b, from, p->ldb, least(run_of(p), p->K - k),
-                               least(CPU_PAIRS_COLUMNS, g->to - at),
-                               g->b + n * g->plan->depth + k * CPU_PAIRS_COLUMNS);
+    const uint16_t *B = p->B;
+    if (p->trans_b) {
+        const int64_t n = task * CPU_PAIRS_COLUMNS, at = g->from + n;
+        cpu_isa_get()->pairs_panel(B + at * p->ldb, p->ldb, p->K,
+                                   least(CPU_PAIRS_COLUMNS, g->to - at), g->b + n * g->plan->depth);
+        return;
+    }
+    const int64_t k = task * RUN;
+    cpu_isa_get()->pairs_panels(B + k * p->ldb + g->from, p->ldb, least(RUN, p->K - k),
+                                g->to - g->from, g->b + k * CPU_PAIRS_COLUMNS,
+                                g->plan->depth * CPU_PAIRS_COLUMNS);
 }
 
 /* Sets A of a block, packed to the space of `thread` if necessary. */
@@ -177,12 +181,10 @@ static void compute_block(const pairs_group *g, int64_t block, int thread)
 
 static void run_group(const pairs_group *g, int threads)
 {
-    const int64_t panels = (g->to - g->from + CPU_PAIRS_COLUMNS - 1) / CPU_PAIRS_COLUMNS,
-                  runs = (g->p->K + run_of(g->p) - 1) / run_of(g->p),
-                  blocks = g->plan->down * g->plan->across;
+    const int64_t packed = pack_tasks(g), blocks = g->plan->down * g->plan->across;
     if (threads == 1) { /* may be inside a parallel region */
-        for (int64_t i = 0; i < panels * runs; i++)
-            pack_panel(g, i, panels);
+        for (int64_t i = 0; i < packed; i++)
+            pack_part(g, i);
         for (int64_t i = 0; i < blocks; i++)
             compute_block(g, i, 0);
         return;
@@ -190,8 +192,8 @@ static void run_group(const pairs_group *g, int threads)
 #pragma omp parallel num_threads(threads)
     {
 #pragma omp for schedule(static)
-        for (int64_t i = 0; i < panels * runs; i++)
-            pack_panel(g, i, panels);
+        for (int64_t i = 0; i < packed; i++)
+            pack_part(g, i);
 #pragma omp for schedule(dynamic)
         for (int64_t i = 0; i < blocks; i++)
             compute_block(g, i, omp_get_thread_num());

@@ -32,6 +32,8 @@ typedef struct cpu_attention_head {
 enum { CPU_ATTENTION_BK = 96, CPU_ATTENTION_CHUNK = 384 };
 /* Queries and keys per tile with operands in bf16. */
 enum { CPU_ATTENTION_BF16_BQ = 96, CPU_ATTENTION_BF16_BK = 192 };
+/* Maximum elements of a head's packed queries in the backward with operands in bf16. */
+enum { CPU_ATTENTION_PACKED = 1 << 18 };
 
 /* Some rows of one output frame and their packed input rows (conv.inc). Strides in floats. */
 typedef struct cpu_conv_block {
@@ -164,10 +166,13 @@ typedef struct cpu_isa {
     /* Sets to[row / 2][column][2], with `to_row` columns, from x (rows, columns). */
     void (*pairs_transposed)(const uint16_t *x, int64_t stride, int64_t rows, int64_t columns,
                              uint16_t *to, int64_t to_row);
-    /* Packs columns of B (K, columns) to panels. `transposed`: x is (columns, K). Otherwise x is at
-     * most one panel. */
-    void (*pairs_panel)(bool transposed, const uint16_t *x, int64_t stride, int64_t K,
-                        int64_t columns, uint16_t *to);
+    /* Packs one or more panels of a transposed B (columns, K). */
+    void (*pairs_panel)(const uint16_t *x, int64_t stride, int64_t K, int64_t columns,
+                        uint16_t *to);
+    /* Packs K rows of all columns of B (K, columns) to panels, which begin `panel` elements
+     * apart. */
+    void (*pairs_panels)(const uint16_t *x, int64_t stride, int64_t K, int64_t columns,
+                         uint16_t *to, int64_t panel);
 } cpu_isa;
 
 enum cpu_unary {
