@@ -97,7 +97,13 @@ Test(attention_bf16, instruction_sets_agree)
     static const struct {
         int64_t sq, sk, H, D;
         bool causal;
-    } shapes[] = {{70, 401, 2, 64, false}, {230, 230, 1, 33, true}, {50, 77, 2, 40, false}};
+    } shapes[] = {
+        {70, 401, 2, 64, false},
+        {230, 230, 1, 33, true},
+        {230, 245, 1, 32, true}, /* the backward begins at query 177 of the second block */
+        {230, 242, 1, 32, true},
+        {560, 200, 1, 128, false}, /* packed queries exceed CPU_ATTENTION_PACKED */
+        {50, 77, 2, 40, false}};
     for (size_t n = 0; n < sizeof shapes / sizeof *shapes; n++) {
         const weft_shape q = WEFT_SHAPE(1, shapes[n].sq, shapes[n].H, shapes[n].D),
                          k = WEFT_SHAPE(1, shapes[n].sk, shapes[n].H, shapes[n].D),
