@@ -9,8 +9,10 @@ if(NOT WEFT_CUDA_CLANG)
     message(NOTICE "not found: clang-14. weft is built without kernels for NVIDIA GPUs")
 endif()
 
-# Generated kernels have the results of the embedded ones, bitwise: no contraction in these files.
-set(cuda_exact pointwise modulation)
+# Kernels that NVRTC compiles have the results of the embedded ones, bitwise: no contraction in
+# their files. tools/gpu_budgets.py has the same list.
+set(cuda_exact pointwise modulation norms attention gemm gemm_tf32 flash_64 flash_128 flash_tf32_64
+    flash_tf32_128)
 
 set(images "#include \"kernel/cuda/cuda_module.h\"\n\n")
 set(items "")
@@ -36,11 +38,17 @@ endforeach()
 set(budgets ${PROJECT_SOURCE_DIR}/tools/gpu_budgets.txt)
 string(APPEND images "__asm__(\".section .rodata\\n.global weft_gpu_budgets\\n\"\n"
     "        \"weft_gpu_budgets:\\n.incbin \\\"${budgets}\\\"\\n.byte 0\\n.previous\");\n")
-# Headers that generated kernels include; NVRTC gets their text.
+# Files that NVRTC compiles: headers of generated kernels, and the exact kernels.
 set(header_items "")
 set(header_files)
-foreach(name kernel_args list_args simt simt_math simt_tensor pointwise_ops)
-    set(header kernel/cuda/kernels/${name}.h)
+set(headers kernel_args.h list_args.h simt.h simt_math.h simt_tensor.h pointwise_ops.h
+    special_source.h gemm_operand.h gemm_loop.h flash.h flash_parts.h)
+foreach(file ${headers} ${cuda_exact})
+    string(MAKE_C_IDENTIFIER ${file} name)
+    if(NOT file MATCHES "\\.h$")
+        string(APPEND file .cu)
+    endif()
+    set(header kernel/cuda/kernels/${file})
     list(APPEND header_files ${PROJECT_SOURCE_DIR}/src/${header})
     string(APPEND images "__asm__(\".section .rodata\\n.global weft_header_${name}\\n\"\n"
         "        \"weft_header_${name}:\\n.incbin \\\"${PROJECT_SOURCE_DIR}/src/${header}\\\"\\n"

@@ -7,7 +7,8 @@ usage: tools/gpu_budgets.py [--write] [--out DIR] [--only NAME] [--clang CLANG] 
 Compiles src/kernel/cuda/kernels/*.cu by clang to PTX 7.5 for sm_80, which any driver since CUDA 11.5
 loads. Assembles the PTX by ptxas for sm_80, sm_89 and sm_90. Fails if a kernel has a stack frame or
 spills registers, or if it needs more registers or shared memory than tools/gpu_budgets.txt has.
-Kernels without a row are counted. Registers depend on the release of ptxas: another release than
+Kernels without a row are counted. Some kernels are also compiled for a shape (+linear), as NVRTC
+does at run time. Registers depend on the release of ptxas: another release than
 the table's is only checked for stack frames, spills and shared memory.
 
 Without clang or ptxas, the steps that need the tool are skipped and counted.
@@ -46,6 +47,57 @@ DYNAMIC = {"weft_flash_64": 49152, "weft_flash_128": 65536,
            "weft_flash_tf32_64": 65536, "weft_flash_tf32_128": 98304,
            "weft_flash_dq_tf32_64": 65536, "weft_flash_dq_tf32_128": 98304,
            "weft_flash_dkv_tf32_64": 66048, "weft_flash_dkv_tf32_128": 98560}
+def divisor(path, by):
+    """Values of a fast_divisor, as weft_cuda_divisor() computes them."""
+    shift = by.bit_length() - 1
+    multiply = ((1 << (32 + shift)) + by - 1) // by if by & (by - 1) else 0
+    return {f"{path}.by": by, f"{path}.multiply": f"{multiply}u", f"{path}.shift": shift}
+
+
+def operand(name, depth, kind="OPERAND_PLAIN"):
+    """Values of an operand of bf16 whose depth has stride 1."""
+    return {f"{name}.t.type": "TYPE_BF16", f"{name}.row_stride": depth, f"{name}.depth_stride": 1,
+            f"{name}.kind": kind, f"{name}.shared": 1, f"{name}.vector": 1}
+
+
+def product(columns, depth, act):
+    return {"c.type": "TYPE_BF16", "list": "NULL", "tile_expert": "NULL", "starts": "NULL",
+            "columns": columns, "depth": depth, "splits": 1, "act": act, "round": "TYPE_BF16",
+            "list_c": 0, "vector_c": 1, "tf32": 0}
+
+
+def positions(grid, taps, channels):
+    """Values of the map of a convolution with stride 1."""
+    values = {"conv.back": 0, **divisor("conv.channels", channels)}
+    for d in range(3):
+        values |= divisor(f"conv.grid[{d}]", grid[d])
+        values |= {f"conv.source[{d}]": grid[d], f"conv.stride[{d}]": 1,
+                   f"conv.before[{d}]": 2 if d == 0 else 1}
+    for d in range(2):
+        values |= divisor(f"conv.taps[{d}]", taps)
+    return values
+
+
+HEADS = {"width": 128, "heads": 12, "queries": 32760, "vector": 1, "causal": 0, "bias": "NULL",
+         "segments": "NULL", "base": "NULL", "dlse": "NULL", **divisor("by_queries", 32760)}
+# Kernels for a shape, as NVRTC compiles them (special_kernels.c): file, kernel, values of members.
+# Sizes of Wan 1.3B at 81 x 480 x 832, and of a convolution of its autoencoder.
+SIZES = {
+    "weft_norm+1536": ("norms", "weft_norm", {
+        "x.type": "TYPE_BF16", "out.type": "TYPE_BF16", "gamma.type": "TYPE_F32",
+        "beta.data": "NULL", "columns": 1536, "kind": "NORM_RMS", "vector": 1, "by_warp": 1}),
+    "weft_gemm_bf16+linear": ("gemm", "weft_gemm_bf16", {
+        **operand("a", 1536), **operand("b", 1536), "bias.type": "TYPE_F32",
+        **product(8960, 1536, 1)}),
+    "weft_gemm_bf16+conv3d": ("gemm", "weft_gemm_bf16", {
+        **operand("a", 0, "OPERAND_POSITION_ROWS"), **operand("b", 27 * 384),
+        "bias.type": "TYPE_BF16", **product(384, 27 * 384, 0),
+        **positions((21, 60, 104), 3, 384)}),
+    "weft_flash_128+heads": ("flash_128", "weft_flash_128", HEADS),
+    "weft_flash_dq_128+heads": ("flash_128", "weft_flash_dq_128", HEADS),
+    "weft_flash_dkv_128+heads": ("flash_128", "weft_flash_dkv_128", HEADS),
+}
+
 FLOPS = {"HMMA.16816": 4096, "HMMA.1688": 2048}  # of an instruction of a warp
 
 
@@ -70,12 +122,14 @@ def occupancy(arch, threads, registers, shared):
               bytes_most // (shared + 1024))  # 1 KiB of each block is the system's
     return 100 * fit * warps * 32 // most
 
-# These have the results of generated kernels, bitwise (cmake/kernels.cmake).
-EXACT = ("pointwise", "modulation")
+# NVRTC compiles these with the results of the embedded kernels, bitwise (cmake/kernels.cmake).
+EXACT = ("pointwise", "modulation", "norms", "attention", "gemm", "gemm_tf32", "flash_64",
+         "flash_128", "flash_tf32_64", "flash_tf32_128")
 
 
 def compile_file(clang, source, to):
-    exact = os.path.splitext(os.path.basename(source))[0] in EXACT
+    name = os.path.splitext(os.path.basename(source))[0]
+    exact = name in EXACT or name in SIZES
     contract = ["-ffp-contract=off"] if exact else []
     done = subprocess.run([clang, *FLAGS, *contract, "-I" + os.path.join(ROOT, "src"), "-o", to,
                            source], capture_output=True, text=True)
@@ -101,7 +155,7 @@ def assemble(ptxas, arch, ptx, to):
         stack, stores, loads = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, "
                                          r"(\d+) bytes spill loads", part).groups()
         shared = re.search(r"(\d+) bytes smem", part)
-        bytes_shared = (int(shared.group(1)) if shared else 0) + DYNAMIC.get(name, 0)
+        bytes_shared = (int(shared.group(1)) if shared else 0) + DYNAMIC.get(name.rstrip("_"), 0)
         kernels[name] = (int(re.search(r"Used (\d+) registers", part).group(1)),
                          bytes_shared, int(stack),
                          int(stores) + int(loads))
@@ -157,19 +211,39 @@ def problems_of(name, threads, by_arch, row, same_release):
         yield f"{name}: blocks of {threads} threads, in the table: {row[0]}"
 
 
+def write_sizes(folder, only):
+    """Writes the sources of kernels for a shape. Returns {source: its name in the table}."""
+    rows = {}
+    for row, (file, kernel, values) in SIZES.items():
+        if only not in file:
+            continue
+        constants = " ".join(f"given.{member} = {value};" for member, value in values.items())
+        path = os.path.join(folder, row + ".cu")
+        rows[path] = row
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(f"#define WEFT_CHOSEN_NAME {kernel}_\n"
+                    f"#define WEFT_CHOOSE_{kernel} ~, WEFT_CHOSEN_KERNEL\n"
+                    f"#define WEFT_CONSTANTS {constants}\n"
+                    f'#include "kernel/cuda/kernels/{file}.cu"\n')
+    return rows
+
+
 def measure(options, sources):
-    """Returns {kernel: (threads, {arch: resources})}; no resources without ptxas."""
+    """Returns {kernel: (threads, {arch: resources})}, without resources if ptxas is missing, and
+    the paths of the compiled files without their ends."""
     os.makedirs(options.out, exist_ok=True)
-    found = {}
-    for source in sources:
+    found, bases, rows = {}, [], write_sizes(options.out, options.only)
+    for source in sources + list(rows):
         base = os.path.join(options.out, os.path.basename(source)[:-3])
+        bases.append(base)
         compile_file(options.clang, source, base + ".ptx")
-        found.update({name: (n, {}) for name, n in threads_of(base + ".ptx").items()})
+        for name, threads in threads_of(base + ".ptx").items():
+            found[rows.get(source, name)] = (threads, {})
         for arch in LIMITS if options.ptxas else ():
             for name, used in assemble(options.ptxas, arch, base + ".ptx",
                                        f"{base}.{arch}.cubin").items():
-                found[name][1][arch] = used
-    return found
+                found[rows.get(source, name)][1][arch] = used
+    return found, bases
 
 
 def inner_loop(code):
@@ -197,7 +271,9 @@ def print_sass(nvdisasm, cubin, arch):
         flops = sum(n for x in loop for name, n in FLOPS.items() if name in x)
         counts = " ".join(f"{what} {sum(bool(re.search(what, x)) for x in loop)}"
                           for what in ("HMMA", "LDSM", "LDGSTS.*128", "MUFU", "SHFL"))
-        print(f"{part.split(',')[0].strip()} {arch}: loop of {len(loop)} instructions: {counts}; "
+        row = os.path.basename(cubin).split(".")[0]
+        name = row if row in SIZES else part.split(",")[0].strip()
+        print(f"{name} {arch}: loop of {len(loop)} instructions: {counts}; "
               f"{flops / max(1, len(loop)):.0f} FLOPs an instruction of a warp")
 
 
@@ -215,16 +291,16 @@ def main():
     if not options.clang:
         print(f"gpu-budgets: {len(sources)} files skipped: clang-14 is not installed")
         return
-    found = measure(options, sources)
+    found, bases = measure(options, sources)
     if not options.ptxas:
         print(f"gpu-budgets: {len(found)} kernels in {len(sources)} files compile to PTX; "
               f"{len(found)} skipped: ptxas is not installed (nvidia-cuda-nvcc-cu12)")
         return
     version = subprocess.run([options.ptxas, "--version"], capture_output=True, text=True).stdout
     release = re.search(r"release (\S+),", version).group(1)
-    for cubin in sorted(glob.glob(os.path.join(options.out, f"*{options.only}*.cubin"))):
-        if options.nvdisasm:
-            print_sass(options.nvdisasm, cubin, cubin.split(".")[-2])
+    for base in sorted(bases) if options.nvdisasm else ():
+        for arch in LIMITS:
+            print_sass(options.nvdisasm, f"{base}.{arch}.cubin", arch)
     if options.write:
         write_table(release, found, options.only)
     known, table = read_table()

@@ -13,11 +13,11 @@ static void print_list(void)
         const weft_cuda_impl *impl = weft_cuda_impl_get(i);
         const int64_t version = impl->version();
         if (i == weft_cuda_impl_own())
-            printf("  %-10s kernels of this program\n", impl->name);
+            printf("  %-11s kernels of this program\n", impl->name);
         else if (version > 0)
-            printf("  %-10s version %" PRId64 "\n", impl->name, version);
+            printf("  %-11s version %" PRId64 "\n", impl->name, version);
         else
-            printf("  %-10s not usable\n", impl->name);
+            printf("  %-11s not usable\n", impl->name);
     }
 }
 

@@ -1,20 +1,13 @@
 #include "kernel/cuda/chain_kernels.h"
 
-#include "base/fs.h"
-#include "base/id_hash.h"
-#include "base/log.h"
 #include "base/memory.h"
 #include "kernel/cuda/chain_class.h"
+#include "kernel/cuda/compiled_code.h"
 #include "kernel/cuda/cuda_module.h"
-#include "kernel/cuda/cuda_nvrtc.h"
-#include "kernel/cuda/cuda_verdict.h"
 #include "kernel/cuda/op_launch.h"
 
 #include <pthread.h>
-#include <stdio.h>
 #include <string.h>
-
-enum { PTX_MOST = 16 << 20, SEAL = 20 };
 
 static struct {
     pthread_mutex_t mutex;
@@ -34,78 +27,14 @@ void weft_chain_unlock(void)
 
 /* ---- the code -------------------------------------------------------------------------------- */
 
-static uint64_t hash_of(const char *source)
-{
-    const int64_t version = weft_nvrtc_version();
-    uint64_t hash = weft_id_mix(WEFT_ID_BEGIN, source, strlen(source));
-    for (const weft_cuda_image *h = weft_cuda_headers; h->name; h++)
-        hash = weft_id_mix(hash, h->text, strlen((const char *)h->text));
-    return weft_id_mix(hash, &version, sizeof version);
-}
-
-/* The last line of stored PTX, a comment: "// 0123456789abcdef". */
-static void seal_of(const char *ptx, int64_t bytes, char seal[SEAL + 1])
-{
-    snprintf(seal, SEAL + 1, "// %016" PRIx64 "\n", weft_id_mix(WEFT_ID_BEGIN, ptx, (size_t)bytes));
-}
-
-static bool is_whole(const char *ptx, int64_t bytes)
-{
-    char seal[SEAL + 1];
-    if (bytes < SEAL)
-        return false;
-    seal_of(ptx, bytes - SEAL, seal);
-    return !memcmp(ptx + bytes - SEAL, seal, SEAL);
-}
-
-/* A file with damage, which the driver would reject in every run, is compiled and written again. */
-static bool read_stored(const char *path, const char *name, char **ptx)
-{
-    int64_t bytes;
-    if (!weft_path_exists(path) || weft_file_read(path, PTX_MOST, ptx, &bytes) != WEFT_OK)
-        return false;
-    if (is_whole(*ptx, bytes) && strstr(*ptx, name))
-        return true;
-    weft_debug("%s is damaged", path);
-    weft_free(*ptx);
-    *ptx = NULL;
-    return false;
-}
-
-static weft_status write_stored(const char *path, const char *ptx)
-{
-    const int64_t bytes = (int64_t)strlen(ptx);
-    char seal[SEAL + 1];
-    weft_buf text = {0};
-    seal_of(ptx, bytes, seal);
-    weft_buf_printf(&text, "%s%s", ptx, seal);
-    return weft_file_write_buf(path, &text);
-}
-
-static weft_status compile(const char *name, const char *source, char **ptx)
-{
-    char end[48], *path;
-    snprintf(end, sizeof end, "-chain-%016" PRIx64 ".ptx", hash_of(source));
-    WEFT_TRY(weft_cuda_verdicts_path(end, &path));
-    weft_status_code status = WEFT_OK;
-    if (read_stored(path, name, ptx))
-        goto out;
-    WEFT_GO(weft_nvrtc_compile(name, source, ptx));
-    if (write_stored(path, *ptx) != WEFT_OK)
-        weft_debug("%s is not stored: %s", path, weft_error_text());
-out:
-    weft_free(path);
-    return status;
-}
-
-/* The module keeps the text. */
+/* The module keeps the code. */
 static weft_status add_kernel(weft_chain_kernel *k, const char *source)
 {
-    char *ptx = NULL;
-    WEFT_TRY(compile(k->name, source, &ptx));
-    const weft_status_code status = weft_cuda_module_add(k->name, ptx);
+    char *code = NULL;
+    WEFT_TRY(weft_compiled_code("-chain-", k->name, source, &code));
+    const weft_status_code status = weft_cuda_module_add(k->name, code);
     if (status != WEFT_OK) {
-        weft_free(ptx);
+        weft_free(code);
         return status;
     }
     k->next = chains.first;

@@ -1,5 +1,4 @@
-/* Generated kernels of the process. The PTX is stored on the disk with the verdicts, by source,
- * headers and version of NVRTC. */
+/* Generated kernels of the process (compiled_code.h). */
 #ifndef WEFT_KERNEL_CUDA_CHAIN_KERNELS_H
 #define WEFT_KERNEL_CUDA_CHAIN_KERNELS_H
 

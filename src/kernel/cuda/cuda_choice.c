@@ -75,12 +75,24 @@ static void warn(weft_products products, int impl, weft_op op, const char *reaso
                  weft_cuda_precision_name(products), reason);
 }
 
+/* Reports an implementation that fails for one shape. */
+static void warn_of_shape(const weft_cuda_choice *c, int impl, weft_op op, const char *reason)
+{
+    const char *name = weft_cuda_impl_get(impl)->name;
+    weft_warning(WEFT_MSG_KERNEL_REPLACED,
+                 WEFT_AT(.key = weft_op_get(op)->name, .value = name,
+                         WEFT_DETAILS(WEFT_WORD("shape", c->key))),
+                 "%s fails for %s and is replaced by the next implementation: %s", name, c->key,
+                 reason);
+}
+
 /* A library computes an op only after it passed; weft's kernels also compute ops that the
  * comparison does not have. */
 static bool may_compute(const weft_cuda_choice *c, int impl, const weft_kernel_args *args)
 {
     const weft_products products = c->products;
-    if (c->failed[impl] || !weft_cuda_impl_accepts(impl, args))
+    const weft_cuda_impl *with = weft_cuda_impl_get(impl);
+    if (c->failed[impl] || !weft_cuda_impl_accepts(impl, args) || (with->pays && !with->pays(args)))
         return false;
     switch (weft_cuda_verdict_get(products, impl, args->op)) {
     case WEFT_VERDICT_PASSED: return true;
@@ -210,15 +222,25 @@ static void warn_of_error(weft_products products, int impl, weft_op op)
     warn(products, impl, op, reason);
 }
 
+/* Sets failed[impl] if results differ from weft's own kernel, whose bits they should have. */
 static weft_status measure_one(const weft_kernel_args *args, weft_cuda_bench *bench,
-                               weft_products products, int impl, weft_cuda_trial *trial)
+                               weft_cuda_choice *c, int impl, weft_cuda_trial *trial)
 {
-    WEFT_TRY(weft_cuda_trial_begin(products, impl, args->op));
-    const weft_status_code status = weft_cuda_trial_run(bench, weft_cuda_impl_get(impl), trial);
+    const weft_cuda_impl *with = weft_cuda_impl_get(impl);
+    WEFT_TRY(weft_cuda_trial_begin(c->products, impl, args->op));
+    weft_status_code status = WEFT_OK;
+    if (with->is_exact)
+        status = weft_cuda_trial_compare(bench, with, trial);
+    if (status == WEFT_OK && !trial->differs)
+        status = weft_cuda_trial_run(bench, with, trial);
     if (trial->gpu_failed)
         return weft_cuda_trial_stop(impl, args->op, status);
     if (status != WEFT_OK)
-        warn_of_error(products, impl, args->op);
+        warn_of_error(c->products, impl, args->op);
+    if (trial->differs) {
+        warn_of_shape(c, impl, args->op, "its results differ from weft's own kernel");
+        c->failed[impl] = true;
+    }
     WEFT_TRY(weft_cuda_trial_end(impl));
     return is_own(impl) ? status : WEFT_OK;
 }
@@ -232,7 +254,7 @@ static weft_status measure(const weft_kernel_args *args, weft_cuda_choice *c, co
     int best = -1;
     WEFT_TRY(weft_cuda_bench_open(args, &bench));
     for (int i = 0; i < count; i++) {
-        WEFT_GO(measure_one(args, bench, c->products, list[i], &trial[i]));
+        WEFT_GO(measure_one(args, bench, c, list[i], &trial[i]));
         if (trial[i].tried && (best < 0 || trial[i].seconds < trial[best].seconds))
             best = i;
     }
@@ -458,12 +480,7 @@ static weft_status replace(weft_cuda_choice *c, const selection *failed,
 {
     if (c->now != failed)
         return WEFT_OK; /* another thread replaced it, and the next one did not fail */
-    weft_warning(WEFT_MSG_KERNEL_REPLACED,
-                 WEFT_AT(.key = weft_op_get(args->op)->name,
-                         .value = weft_cuda_impl_get(failed->impl)->name,
-                         WEFT_DETAILS(WEFT_WORD("shape", c->key))),
-                 "%s fails for %s and is replaced by the next implementation: %s",
-                 weft_cuda_impl_get(failed->impl)->name, c->key, weft_error_text());
+    warn_of_shape(c, failed->impl, args->op, weft_error_text());
     c->failed[failed->impl] = true;
     WEFT_TRY(take_first(args, c));
     if (store_replaced(c) != WEFT_OK)

@@ -41,6 +41,11 @@ static void put_attr(const weft_kernel_args *args, weft_buf *key)
         weft_buf_printf(key, " scale=%.9g%s", a->scale, a->causal ? " causal" : "");
         break;
     }
+    case WEFT_OP_LAYER_NORM:
+    case WEFT_OP_RMS_NORM:
+    case WEFT_OP_LAYER_NORM_GRAD:
+    case WEFT_OP_RMS_NORM_GRAD:
+    case WEFT_OP_ROPE:
     case WEFT_OP_POINTWISE: /* prints no value of a graph */
         weft_op_get(args->op)->print(NULL, &(weft_node){.op = args->op, .attr = args->attr}, key);
         break;

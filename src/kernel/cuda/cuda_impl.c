@@ -8,6 +8,7 @@
 #include "kernel/cuda/cudnn_impl.h"
 #include "kernel/cuda/cudnn_ops.h"
 #include "kernel/cuda/ops.h"
+#include "kernel/cuda/special_impl.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -92,7 +93,18 @@ static const weft_cuda_impl generated = {.name = "nvrtc",
                                          .launch = weft_chain_run,
                                          .joins = true};
 
-static const weft_cuda_impl *const built_in[] = {&cublaslt, &cudnn, &generated, &own};
+static const weft_cuda_impl specialised = {.name = "specialised",
+                                           .version = weft_nvrtc_version,
+                                           .has = weft_special_has,
+                                           .accepts = weft_special_accepts,
+                                           .prepare = weft_special_prepare,
+                                           .release = weft_special_release,
+                                           .launch = weft_special_launch,
+                                           .joins = true,
+                                           .is_exact = true,
+                                           .pays = weft_special_pays};
+
+static const weft_cuda_impl *const built_in[] = {&cublaslt, &cudnn, &generated, &specialised, &own};
 enum { BUILT_IN = sizeof built_in / sizeof built_in[0] };
 static struct {
     const weft_cuda_impl *impl[WEFT_CUDA_IMPLS - BUILT_IN];

@@ -1,7 +1,7 @@
 /* Implementations of ops: libraries that are loaded at run time, and weft's own kernels, which are
  * the last of the list. cuda_choice.h selects one for each op and shape.
  *
- *   list:  cublaslt, cudnn, nvrtc, weft      order of preference without measurements
+ *   list:  cublaslt, cudnn, nvrtc, specialised, weft      order of preference without measurements
  *          │ accepts(args)            op, types, attributes
  *          │ verdict                  a library must have passed the comparison with ref
  *          │ prepare(args, variant)   a plan for the shape
@@ -53,6 +53,11 @@ typedef struct weft_cuda_impl {
      * Kernels of weft begin with weft_cuda_stream_node(). */
     weft_status_code (*launch)(const weft_kernel_args *args, void *plan);
     bool joins; /* launches wait in the stream's window, and launches of other nodes may join */
+    /* Results are bitwise equal to the results of weft's own kernels. The measurement compares them at the shape,
+     * and an implementation that differs is not used for it. */
+    bool is_exact;
+    /* Whether a measurement may pay for a shape that it accepts. NULL: always. */
+    bool (*pays)(const weft_kernel_args *args);
 } weft_cuda_impl;
 
 /* The list. The last implementation is weft's own kernels. */

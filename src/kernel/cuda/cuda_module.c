@@ -58,11 +58,11 @@ static bool has_entry(const weft_cuda_image *image, const char *name)
     return false;
 }
 
-weft_status weft_cuda_module_add(const char *name, char *ptx)
+weft_status weft_cuda_module_add(const char *name, char *code)
 {
     added_image *added;
     WEFT_TRY(WEFT_NEW(added, 1, "a module of kernels"));
-    added->image = (weft_cuda_image){name, (unsigned char *)ptx};
+    added->image = (weft_cuda_image){name, (unsigned char *)code};
     pthread_mutex_lock(&modules.mutex);
     const bool is_full = modules.added_count == WEFT_CUDA_MODULES_ADDED;
     if (!is_full) {
@@ -75,7 +75,7 @@ weft_status weft_cuda_module_add(const char *name, char *ptx)
         return WEFT_OK;
     weft_free(added);
     return weft_error(WEFT_MSG_KERNEL_UNSUPPORTED, WEFT_AT(.value = name),
-                      "the process has %d generated kernels and adds no more",
+                      "the process has %d compiled kernels and adds no more",
                       (int)WEFT_CUDA_MODULES_ADDED);
 }
 

@@ -14,17 +14,17 @@ typedef struct weft_cuda_image {
 } weft_cuda_image;
 extern const weft_cuda_image weft_cuda_images[];
 
-/* The headers of kernels, by the name that sources include; generated kernels are compiled with
+/* The sources and headers of kernels, by the name that sources include: NVRTC compiles with
  * them. */
 extern const weft_cuda_image weft_cuda_headers[];
 
 /* Most modules that are added at run time: the table of kernels keeps room for the embedded
  * modules. */
 enum { WEFT_CUDA_MODULES_ADDED = 1024 };
-/* Adds the module of the kernel `name`, which the driver compiles at the first launch. Both texts
- * stay until the process ends; then the caller does not own `ptx`. WEFT_E_UNSUPPORTED: the process
- * has WEFT_CUDA_MODULES_ADDED. */
-weft_status weft_cuda_module_add(const char *name, char *ptx);
+/* Adds the module of the kernel `name`, PTX or machine code, which the driver loads at the first
+ * launch. Name and code stay until the process ends; then the caller does not own `code`.
+ * WEFT_E_UNSUPPORTED: the process has WEFT_CUDA_MODULES_ADDED. */
+weft_status weft_cuda_module_add(const char *name, char *code);
 /* WEFT_E_UNSUPPORTED: the build had no clang, so this weft has no kernels for GPUs. */
 weft_status weft_cuda_module_check(void);
 /* Adds a kernel to the work of a stream. Fails if no image has the kernel, or the launch exceeds a

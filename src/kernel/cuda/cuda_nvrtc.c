@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { NVRTC_OK = 0, HEADERS = 8, LOG_SHOWN = 600 };
+enum { NVRTC_OK = 0, HEADERS = 32, ARCHS = 64, LOG_SHOWN = 600, EMBEDDED_ARCH = 80 };
 typedef struct nvrtc_program_opaque *nvrtc_program;
 
 /* Types are written from the public documentation of NVRTC. */
@@ -21,6 +21,10 @@ static struct {
     int (*compile)(nvrtc_program program, int options, const char *const *option);
     int (*ptx_bytes)(nvrtc_program program, size_t *bytes);
     int (*ptx)(nvrtc_program program, char *ptx);
+    int (*machine_bytes)(nvrtc_program program, size_t *bytes);
+    int (*machine)(nvrtc_program program, char *code);
+    int (*arch_count)(int *count);
+    int (*archs)(int *list);
     int (*log_bytes)(nvrtc_program program, size_t *bytes);
     int (*log)(nvrtc_program program, char *log);
     int (*destroy)(nvrtc_program *program);
@@ -36,6 +40,10 @@ static void load(void)
         {"nvrtcCompileProgram", (void **)&nvrtc.compile},
         {"nvrtcGetPTXSize", (void **)&nvrtc.ptx_bytes},
         {"nvrtcGetPTX", (void **)&nvrtc.ptx},
+        {"nvrtcGetCUBINSize", (void **)&nvrtc.machine_bytes},
+        {"nvrtcGetCUBIN", (void **)&nvrtc.machine},
+        {"nvrtcGetNumSupportedArchs", (void **)&nvrtc.arch_count},
+        {"nvrtcGetSupportedArchs", (void **)&nvrtc.archs},
         {"nvrtcGetProgramLogSize", (void **)&nvrtc.log_bytes},
         {"nvrtcGetProgramLog", (void **)&nvrtc.log},
         {"nvrtcDestroyProgram", (void **)&nvrtc.destroy},
@@ -55,6 +63,27 @@ int64_t weft_nvrtc_version(void)
     return nvrtc.number;
 }
 
+/* The newest architecture of NVRTC up to `arch`; 0: none. */
+static int newest_arch(int arch)
+{
+    int list[ARCHS], count, newest = 0;
+    if (nvrtc.arch_count(&count) != NVRTC_OK || count > ARCHS || nvrtc.archs(list) != NVRTC_OK)
+        return 0;
+    for (int i = 0; i < count; i++)
+        if (list[i] <= arch && list[i] > newest)
+            newest = list[i];
+    return newest;
+}
+
+weft_nvrtc_target weft_nvrtc_target_of(int arch, int driver)
+{
+    const weft_nvrtc_target portable = {.arch = EMBEDDED_ARCH, .portable = true};
+    const int newest = weft_nvrtc_version() > 0 ? newest_arch(arch) : 0;
+    if (newest < EMBEDDED_ARCH || driver / 1000 < nvrtc.number / 1000)
+        return portable;
+    return (weft_nvrtc_target){.arch = newest, .machine = newest == arch};
+}
+
 /* An error with the beginning of the compiler's log. */
 static weft_status failed(nvrtc_program program, int result, const char *name)
 {
@@ -72,17 +101,17 @@ static weft_status failed(nvrtc_program program, int result, const char *name)
     return status;
 }
 
-static int compile(const char *name, const char *source, nvrtc_program *program)
+static int compile(const char *name, const char *source, const weft_nvrtc_target *target,
+                   nvrtc_program *program)
 {
     const char *text[HEADERS], *include_name[HEADERS];
+    char arch[48];
     /* the precision of the kernels that clang compiles */
-    const char *option[] = {"--gpu-architecture=compute_80",
-                            "--fmad=false",
-                            "--prec-div=true",
-                            "--prec-sqrt=true",
-                            "--ftz=false",
-                            "--std=c++14"};
+    const char *option[] = {arch,          "--fmad=false", "--prec-div=true", "--prec-sqrt=true",
+                            "--ftz=false", "--std=c++14"};
     int headers = 0;
+    snprintf(arch, sizeof arch, "--gpu-architecture=%s_%d", target->machine ? "sm" : "compute",
+             target->arch);
     for (const weft_cuda_image *h = weft_cuda_headers; h->name && headers < HEADERS; h++) {
         text[headers] = (const char *)h->text;
         include_name[headers++] = h->name;
@@ -106,28 +135,37 @@ static void set_version(char *ptx)
     memcpy(at + strlen(key), version, strlen(version));
 }
 
-weft_status weft_nvrtc_compile(const char *name, const char *source, char **ptx)
+/* Reads the code of a compiled program. */
+static weft_status read_code(nvrtc_program program, const char *name, bool machine, char **code,
+                             int64_t *bytes)
+{
+    size_t size;
+    int result = (machine ? nvrtc.machine_bytes : nvrtc.ptx_bytes)(program, &size);
+    if (result != NVRTC_OK)
+        return failed(program, result, name);
+    char *text = weft_calloc((int64_t)size + 1, 1);
+    WEFT_TRY(WEFT_ALLOCATED(text, "a compiled kernel"));
+    result = (machine ? nvrtc.machine : nvrtc.ptx)(program, text);
+    if (result != NVRTC_OK) {
+        weft_free(text);
+        return failed(program, result, name);
+    }
+    *code = text;
+    *bytes = machine ? (int64_t)size : (int64_t)strlen(text);
+    return WEFT_OK;
+}
+
+weft_status weft_nvrtc_compile(const char *name, const char *source,
+                               const weft_nvrtc_target *target, char **code, int64_t *bytes)
 {
     nvrtc_program program = NULL;
-    size_t bytes;
-    char *text = NULL;
-    weft_status_code status = WEFT_OK;
-    int result = compile(name, source, &program);
-    if (result == NVRTC_OK)
-        result = nvrtc.ptx_bytes(program, &bytes);
-    if (result != NVRTC_OK)
-        WEFT_GO(failed(program, result, name));
-    text = weft_calloc((int64_t)bytes + 1, 1);
-    WEFT_GO(WEFT_ALLOCATED(text, "a generated kernel"));
-    result = nvrtc.ptx(program, text);
-    if (result != NVRTC_OK)
-        WEFT_GO(failed(program, result, name));
-    set_version(text);
-    *ptx = text;
-    text = NULL;
-out:
-    weft_free(text);
+    const int result = compile(name, source, target, &program);
+    const weft_status_code status = result == NVRTC_OK
+                                        ? read_code(program, name, target->machine, code, bytes)
+                                        : failed(program, result, name);
     if (program)
         nvrtc.destroy(&program);
+    if (status == WEFT_OK && target->portable)
+        set_version(*code);
     return status;
 }

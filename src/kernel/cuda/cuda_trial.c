@@ -1,6 +1,8 @@
 #include "kernel/cuda/cuda_trial.h"
 
+#include "base/id_hash.h"
 #include "base/memory.h"
+#include "base/rng.h"
 #include "kernel/cuda/cuda_device.h"
 #include "kernel/device.h"
 #include "kernel/view.h"
@@ -91,12 +93,94 @@ weft_status weft_cuda_bench_open(const weft_kernel_args *args, weft_cuda_bench *
     return WEFT_OK;
 }
 
-/* ---- trials ---------------------------------------------------------------------------------- */
-
 static weft_status_code launch(const weft_cuda_bench *b, const weft_cuda_impl *impl, void *plan)
 {
     return weft_cuda_stream_begin(b->stream, impl->name) ? impl->launch(&b->args, plan) : WEFT_OK;
 }
+
+/* ---- comparison with weft's own kernel ------------------------------------------------------- */
+
+/* Random numbers that operands repeat; a prime number, so that rows of tiles differ. */
+enum { RANDOM_COUNT = 65521, READ_BYTES = 1 << 20 };
+
+static weft_status write_random(const weft_cuda_bench *b, weft_staging *staging, float *value)
+{
+    weft_rng rng = weft_rng_make(1, WEFT_RNG_TEST);
+    for (int i = 0; i < RANDOM_COUNT; i++)
+        value[i] = (float)weft_rng_normal(&rng);
+    for (int i = 0; i < b->args.in_count; i++) {
+        const weft_view *v = &b->in[i];
+        const int64_t bytes = weft_dtype_bytes(v->dtype),
+                      count = view_present(v) && weft_dtype_is_float(v->dtype) ? view_count(v) : 0;
+        for (int64_t at = 0; at < count; at += RANDOM_COUNT)
+            WEFT_TRY(
+                weft_staging_write(staging, (char *)v->data + at * bytes, v->dtype, value, WEFT_F32,
+                                   count - at < RANDOM_COUNT ? count - at : (int64_t)RANDOM_COUNT));
+    }
+    return weft_staging_finish(staging);
+}
+
+/* A hash of all outputs. */
+static weft_status hash_outputs(const weft_cuda_bench *b, weft_staging *staging, char *buffer,
+                                uint64_t *hash)
+{
+    *hash = WEFT_ID_BEGIN;
+    for (int i = 0; i < b->args.out_count; i++) {
+        const int64_t bytes = view_count(&b->out[i]) * weft_dtype_bytes(b->out[i].dtype);
+        for (int64_t at = 0; at < bytes; at += READ_BYTES) {
+            const int64_t part = bytes - at < READ_BYTES ? bytes - at : (int64_t)READ_BYTES;
+            WEFT_TRY(weft_staging_read(staging, buffer, WEFT_U8, (char *)b->out[i].data + at,
+                                       WEFT_U8, part));
+            *hash = weft_id_mix(*hash, buffer, (size_t)part);
+        }
+    }
+    return WEFT_OK;
+}
+
+/* Computes the outputs, which are zeros before, and their hash. */
+static weft_status compute(const weft_cuda_bench *b, const weft_cuda_impl *impl, void *plan,
+                           weft_staging *staging, char *buffer, uint64_t *hash, bool *gpu_failed)
+{
+    for (int i = 0; i < b->args.out_count; i++)
+        WEFT_TRY(weft_staging_zero(staging, b->out[i].data,
+                                   view_count(&b->out[i]) * weft_dtype_bytes(b->out[i].dtype)));
+    WEFT_TRY(weft_staging_finish(staging));
+    WEFT_TRY(launch(b, impl, plan));
+    *gpu_failed = true;
+    WEFT_TRY(weft_device_cuda.wait(b->stream));
+    *gpu_failed = false;
+    return hash_outputs(b, staging, buffer, hash);
+}
+
+weft_status_code weft_cuda_trial_compare(weft_cuda_bench *b, const weft_cuda_impl *impl,
+                                         weft_cuda_trial *trial)
+{
+    weft_cuda_plan plan = {0};
+    weft_staging *staging = NULL;
+    float *value = weft_calloc(RANDOM_COUNT, sizeof *value);
+    char *buffer = weft_calloc(READ_BYTES, 1);
+    uint64_t own = 0, other = 0;
+    int count = 1;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(value && buffer, "the comparison of a kernel"));
+    WEFT_GO(weft_staging_create(&weft_device_cuda, &staging));
+    if (impl->prepare)
+        WEFT_GO(impl->prepare(&b->args, 0, 1, &plan, &count));
+    WEFT_GO(write_random(b, staging, value));
+    WEFT_GO(compute(b, weft_cuda_impl_get(weft_cuda_impl_own()), NULL, staging, buffer, &own,
+                    &trial->gpu_failed));
+    WEFT_GO(compute(b, impl, plan.plan, staging, buffer, &other, &trial->gpu_failed));
+    trial->differs = own != other;
+out:
+    if (plan.plan && !trial->gpu_failed)
+        impl->release(plan.plan);
+    weft_staging_free(staging);
+    weft_free(value);
+    weft_free(buffer);
+    return status;
+}
+
+/* ---- trials ---------------------------------------------------------------------------------- */
 
 /* Seconds of a launch between two events. */
 static weft_status time_launch(const weft_cuda_bench *b, const weft_cuda_impl *impl, void *plan,

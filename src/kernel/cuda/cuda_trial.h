@@ -14,6 +14,7 @@ void weft_cuda_bench_close(weft_cuda_bench *bench); /* accepts NULL */
 typedef struct weft_cuda_trial {
     bool tried;      /* a variant works; the members below are of the fastest one */
     bool gpu_failed; /* the status is an error of the GPU, which ends the process' work */
+    bool differs;    /* results differ bitwise from weft's own kernels */
     double seconds;
     weft_cuda_plan plan; /* the caller's */
 } weft_cuda_trial;
@@ -22,5 +23,10 @@ typedef struct weft_cuda_trial {
  * variant if none works. */
 weft_status_code weft_cuda_trial_run(weft_cuda_bench *bench, const weft_cuda_impl *impl,
                                      weft_cuda_trial *trial);
+
+/* Computes random operands by weft's own kernel and by the implementation, and sets
+ * trial->differs if an output differs. The operands stay. */
+weft_status_code weft_cuda_trial_compare(weft_cuda_bench *bench, const weft_cuda_impl *impl,
+                                         weft_cuda_trial *trial);
 
 #endif

@@ -26,6 +26,11 @@ static int compile(const char *source, const char *object)
     return system(command);
 }
 
+int emu_compile_has_source(const char *image)
+{
+    return strstr(image, EMU_SOURCE_MARK) != NULL;
+}
+
 int emu_compile_image(const char *image, char *log, unsigned long log_bytes)
 {
     const char *text = strstr(image, EMU_SOURCE_MARK);

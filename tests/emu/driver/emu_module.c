@@ -88,11 +88,22 @@ static CUresult check_target(const char *image, char *log, size_t log_bytes)
         snprintf(log, log_bytes, "no .version or .target");
         return CUDA_ERROR_INVALID_IMAGE;
     }
-    if (strtol(target, NULL, 10) > 10 * EMU_MAJOR + EMU_MINOR) {
-        snprintf(log, log_bytes, "the PTX is for sm_%ld", strtol(target, NULL, 10));
+    const long arch = strtol(target, NULL, 10), own = 10 * EMU_MAJOR + EMU_MINOR;
+    const bool is_machine = !strncmp(image, EMU_MACHINE_MARK, strlen(EMU_MACHINE_MARK));
+    if (arch > own || (is_machine && arch != own)) {
+        snprintf(log, log_bytes, "the code is for sm_%ld", arch);
         return CUDA_ERROR_NO_BINARY_FOR_GPU;
     }
     return CUDA_SUCCESS;
+}
+
+/* Code that was compiled here has the limits of its source. */
+static void take_limits(const char *image, emu_function *f)
+{
+    if (f->kernel && emu_compile_has_source(image)) {
+        f->parameter = (uint32_t)f->kernel->args_bytes;
+        f->threads = f->kernel->threads;
+    }
 }
 
 CUresult emu_module_load(const char *image, char *log, size_t log_bytes, emu_module **out)
@@ -112,6 +123,7 @@ CUresult emu_module_load(const char *image, char *log, size_t log_bytes, emu_mod
         module->functions = f;
         result = read_entry(image, at, f);
         f->kernel = emu_kernel_find(f->name);
+        take_limits(image, f);
         if (f->kernel && f->kernel->args_bytes != f->parameter)
             emu_stop("the parameter of %s has %u bytes in the PTX and %zu bytes on the host",
                      f->name, f->parameter, f->kernel->args_bytes);

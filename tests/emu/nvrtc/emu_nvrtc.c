@@ -1,11 +1,11 @@
 /* The emulated NVRTC: libnvrtc.so.12 for tests. The host's compiler checks and preprocesses the
- * source. The "PTX" declares the kernels and has the C source, which the emulated driver compiles
- * when it loads the module.
+ * source. The "PTX", or "machine code", names the kernel and has the C source, which the emulated
+ * driver compiles when it loads the module.
  *
  * WEFT_EMU_FAULT=generated makes the first step of each kernel wrong, generated:EXPRESSION where a C
- * expression of the kernel is true: generated:!a.vector; compile fails to compile. */
+ * expression of the kernel is true: generated:!a.vector. constant:NAME adds 1 to the constant NAME
+ * of a kernel for a shape. compile fails to compile. old knows no architecture after 8.6. */
 #include "../driver/emu_compile.h"
-#include "kernel/cuda/kernels/kernel_args.h"
 
 #include <ctype.h>
 #include <stdbool.h>
@@ -21,8 +21,9 @@ enum { TEXT = 1 << 20 };
 typedef struct program {
     char folder[32];
     char *source;
-    int headers;
-    char *ptx, log[512];
+    int arch;
+    bool is_machine;
+    char *code, log[512];
 } program;
 typedef program *nvrtcProgram;
 
@@ -79,7 +80,7 @@ int nvrtcDestroyProgram(nvrtcProgram *p)
     snprintf(command, sizeof command, "rm -r '%s'", (*p)->folder);
     (void)!system(command);
     free((*p)->source);
-    free((*p)->ptx);
+    free((*p)->code);
     free(*p);
     *p = NULL;
     return OK;
@@ -102,33 +103,65 @@ int nvrtcCreateProgram(nvrtcProgram *out, const char *source, const char *name, 
     return OK;
 }
 
-/* "WEFT_KERNEL(weft_chain_1, chain_args, ...)": the kernel's name. */
+/* "WEFT_KERNEL(weft_chain_1, chain_args, ...)" or "WEFT_CHOSEN_NAME weft_norm_1": the kernel's
+ * name. */
 static bool find_name(const char *source, char name[128])
 {
-    const char *at = strstr(source, "WEFT_KERNEL(");
+    static const char *const before[] = {"WEFT_CHOSEN_NAME ", "WEFT_KERNEL("};
+    const char *at = NULL;
     size_t length = 0;
-    at = at ? at + strlen("WEFT_KERNEL(") : "";
+    for (int i = 0; i < 2 && !at; i++)
+        if ((at = strstr(source, before[i])))
+            at += strlen(before[i]);
+    at = at ? at : "";
     while (isalnum((unsigned char)at[length]) || at[length] == '_')
         length++;
     snprintf(name, 128, "%.*s", (int)length, at);
     return length > 0;
 }
 
-/* Changes the sign of the first step. */
-static void plant_fault(program *p)
+static void insert(program *p, const char *at, const char *text)
 {
-    static const char name[] = "generated", begin[] = "const float s0 = ";
-    const char *fault = getenv("WEFT_EMU_FAULT"), *step = strstr(p->source, begin);
-    if (!fault || !step || strncmp(fault, name, strlen(name)) != 0)
-        return;
-    const char *where = fault[strlen(name)] == ':' ? fault + strlen(name) + 1 : "1";
-    const int before = (int)(step + strlen(begin) - p->source);
     char *changed;
-    if (asprintf(&changed, "%.*s((%s) ? -1.0f : 1.0f) * %s", before, p->source, where,
-                 p->source + before) < 0)
+    if (asprintf(&changed, "%.*s%s%s", (int)(at - p->source), p->source, text, at) < 0)
         abort();
     free(p->source);
     p->source = changed;
+}
+
+/* Changes the sign of the first step. */
+static void plant_step(program *p, const char *fault)
+{
+    static const char name[] = "generated", begin[] = "const float s0 = ";
+    const char *step = strstr(p->source, begin);
+    char factor[200];
+    if (!step || strncmp(fault, name, strlen(name)) != 0)
+        return;
+    snprintf(factor, sizeof factor, "((%s) ? -1.0f : 1.0f) * ",
+             fault[strlen(name)] == ':' ? fault + strlen(name) + 1 : "1");
+    insert(p, step + strlen(begin), factor);
+}
+
+/* Adds 1 to a constant. */
+static void plant_constant(program *p, const char *fault)
+{
+    static const char name[] = "constant:";
+    char assignment[120];
+    if (strncmp(fault, name, strlen(name)) != 0)
+        return;
+    snprintf(assignment, sizeof assignment, "given.%s = ", fault + strlen(name));
+    const char *at = strstr(p->source, assignment);
+    if (at)
+        insert(p, at + strlen(assignment), "1 + ");
+}
+
+static void plant_fault(program *p)
+{
+    const char *fault = getenv("WEFT_EMU_FAULT");
+    if (fault) {
+        plant_step(p, fault);
+        plant_constant(p, fault);
+    }
 }
 
 /* Runs the compiler on kernel.c. `log` gets its messages. */
@@ -145,20 +178,23 @@ static int run_compiler(program *p, const char *options)
     return failed;
 }
 
-static int check_options(int count, const char *const *option)
+static int read_options(program *p, int count, const char *const *option)
 {
-    bool exact = false, arch = false;
+    bool exact = false;
+    char kind[16] = "";
     for (int i = 0; i < count; i++) {
         exact |= !strcmp(option[i], "--fmad=false");
-        arch |= !strncmp(option[i], "--gpu-architecture=compute_", 27);
+        sscanf(option[i], "--gpu-architecture=%15[a-z]_%d", kind, &p->arch);
     }
-    return exact && arch ? OK : INVALID_OPTION;
+    p->is_machine = !strcmp(kind, "sm");
+    return exact && (p->is_machine || !strcmp(kind, "compute")) && p->arch >= 80 ? OK
+                                                                                 : INVALID_OPTION;
 }
 
 int nvrtcCompileProgram(nvrtcProgram p, int count, const char *const *option)
 {
     char name[128];
-    if (check_options(count, option) != OK)
+    if (read_options(p, count, option) != OK)
         return INVALID_OPTION;
     plant_fault(p);
     if (has_fault("compile") || !find_name(p->source, name) ||
@@ -166,27 +202,63 @@ int nvrtcCompileProgram(nvrtcProgram p, int count, const char *const *option)
         run_compiler(p, "-E -P -o kernel.i"))
         return COMPILATION;
     char *text = read_text(p->folder, "kernel.i");
-    p->ptx = calloc(TEXT + 1024, 1);
-    if (text && p->ptx)
-        snprintf(p->ptx, TEXT + 1024,
-                 ".version 8.4\n.target sm_80\n.address_size 64\n"
-                 ".visible .entry %s(.param .align 8 .b8 %s_param_0[%zu])\n.maxntid 256, 1, 1\n{\n"
-                 "ret;\n}\n%s%s",
-                 name, name, sizeof(chain_args), EMU_SOURCE_MARK, text);
+    p->code = calloc(TEXT + 1024, 1);
+    if (text && p->code)
+        snprintf(p->code, TEXT + 1024,
+                 "%s.version 8.4\n.target sm_%d\n.address_size 64\n"
+                 ".visible .entry %s()\n{\nret;\n}\n%s%s",
+                 p->is_machine ? EMU_MACHINE_MARK : "", p->arch, name, EMU_SOURCE_MARK, text);
     free(text);
-    return p->ptx ? OK : OUT_OF_MEMORY;
+    return p->code ? OK : OUT_OF_MEMORY;
+}
+
+int nvrtcGetNumSupportedArchs(int *count)
+{
+    *count = has_fault("old") ? 2 : 4;
+    return OK;
+}
+
+int nvrtcGetSupportedArchs(int *list)
+{
+    static const int known[] = {80, 86, 89, 90};
+    memcpy(list, known, (has_fault("old") ? 2 : 4) * sizeof *known);
+    return OK;
+}
+
+static int code_bytes(nvrtcProgram p, bool is_machine, size_t *bytes)
+{
+    const bool has = p->code && p->is_machine == is_machine;
+    *bytes = has ? strlen(p->code) + 1 : 0;
+    return has ? OK : INVALID_INPUT;
+}
+
+static int copy_code(nvrtcProgram p, bool is_machine, char *to)
+{
+    size_t bytes;
+    if (code_bytes(p, is_machine, &bytes) != OK)
+        return INVALID_INPUT;
+    memcpy(to, p->code, bytes);
+    return OK;
 }
 
 int nvrtcGetPTXSize(nvrtcProgram p, size_t *bytes)
 {
-    *bytes = p->ptx ? strlen(p->ptx) + 1 : 0;
-    return p->ptx ? OK : INVALID_INPUT;
+    return code_bytes(p, false, bytes);
 }
 
 int nvrtcGetPTX(nvrtcProgram p, char *ptx)
 {
-    memcpy(ptx, p->ptx, strlen(p->ptx) + 1);
-    return OK;
+    return copy_code(p, false, ptx);
+}
+
+int nvrtcGetCUBINSize(nvrtcProgram p, size_t *bytes)
+{
+    return code_bytes(p, true, bytes);
+}
+
+int nvrtcGetCUBIN(nvrtcProgram p, char *code)
+{
+    return copy_code(p, true, code);
 }
 
 int nvrtcGetProgramLogSize(nvrtcProgram p, size_t *bytes)

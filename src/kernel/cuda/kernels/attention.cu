@@ -57,7 +57,7 @@ DEV void multiply_piece(float s[4][2], const float *x, const float *y)
             for (int i = 0; i < 4; i++)
                 UNROLL
             for (int j = 0; j < 2; j++)
-                s[i][j] += p[i] * q[j];
+                s[i][j] = f_fma(p[i], q[j], s[i][j]);
         }
     }
 }
@@ -78,7 +78,7 @@ DEV void accumulate_piece(float acc[4][4], const float *weights, const float *y)
         for (int i = 0; i < 4; i++)
             UNROLL
         for (int c = 0; c < 4; c++)
-            acc[i][c] += p[i] * q[c];
+            acc[i][c] = f_fma(p[i], q[c], acc[i][c]);
     }
 }
 
@@ -235,14 +235,15 @@ WEFT_KERNEL(weft_attention, attention_args, ATTENTION_THREADS)
                 for (int j = 0; j < 2; j++) {
                     const int64_t to = key + THREAD(0) % 16 + 16 * j;
                     const int seen = sees(&a, g, own + i, to);
-                    s[i][j] = seen ? a.scale * s[i][j] + (a.bias ? a.bias[to] : 0.0f) : -F_INFINITY;
+                    s[i][j] =
+                        seen ? f_fma(a.scale, s[i][j], a.bias ? a.bias[to] : 0.0f) : -F_INFINITY;
                 }
                 const float next = f_max(most[i], sixteen_max(f_max(s[i][0], s[i][1])));
                 const float base = next == -F_INFINITY ? 0.0f : next;
                 const float keep = f_exp(most[i] - base);
                 s[i][0] = f_exp(s[i][0] - base);
                 s[i][1] = f_exp(s[i][1] - base);
-                sum[i] = sum[i] * keep + sixteen_sum(s[i][0] + s[i][1]);
+                sum[i] = f_fma(sum[i], keep, sixteen_sum(s[i][0] + s[i][1]));
                 most[i] = next;
                 UNROLL
                 for (int p = 0; p < PARTS; p++)
@@ -282,10 +283,10 @@ WEFT_KERNEL(weft_attention_delta, attention_args, ATTENTION_THREADS)
         load_eight(dy, a.dout, first + d);
         UNROLL
         for (int k = 0; k < 8; k++)
-            sum += x[k] * dy[k];
+            sum = f_fma(x[k], dy[k], sum);
     }
     for (int64_t d = LANE; !a.vector && d < a.width; d += 32)
-        sum += load_float(a.out, first + d) * load_float(a.dout, first + d);
+        sum = f_fma(load_float(a.out, first + d), load_float(a.dout, first + d), sum);
     sum = warp_sum(sum);
     const int64_t at = lse_of_row(&a, row);
     if (LANE == 0)
@@ -299,7 +300,7 @@ DEV float weight_of_score(const attention_args *a, segment g, int64_t i, int64_t
         return 0;
     const float lse = a->lse[lse_of_row(a, i)];
     return lse == -F_INFINITY ? 0.0f
-                              : f_exp(a->scale * s + (a->bias ? a->bias[j] : 0.0f) - lse);
+                              : f_exp(f_fma(a->scale, s, a->bias ? a->bias[j] : 0.0f) - lse);
 }
 
 /* Replaces delta of the rows that see all their keys here: base is dP of the first key, and delta the
@@ -331,7 +332,7 @@ WEFT_KERNEL(weft_attention_delta_few, attention_args, ATTENTION_THREADS)
                     const int64_t to = key + THREAD(0) % 16 + 16 * j;
                     const float weight = weight_of_score(&a, g, own + i, to, s[i][j]);
                     weights[i] += weight;
-                    sum[i] += weight * (dp[i][j] - base[i]);
+                    sum[i] = f_fma(weight, dp[i][j] - base[i], sum[i]);
                 }
             }
         }

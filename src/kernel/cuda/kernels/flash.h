@@ -29,11 +29,13 @@ DEV void adjust_scores(fragments *s, const attention_args *a, segment g, int32_t
         UNROLL
         for (int n = 0; n < TILE / 4; n++) {
             const int32_t j = j0 + n / 2 * 8 + n % 2;
-            const float bias = j < g.k1 ? a->bias[j] * per_scale : 0.0f;
+            const float bias = j < g.k1 ? a->bias[j] : 0.0f;
             UNROLL
             for (int i = 0; i < 4; i++)
-                if (i / 2 < m)
-                    s[i / 2][n / 2][n % 2 + i % 2 * 2] += bias;
+                if (i / 2 < m) {
+                    float *to = &s[i / 2][n / 2][n % 2 + i % 2 * 2];
+                    *to = f_fma(bias, per_scale, *to);
+                }
         }
     }
     if (whole)
@@ -70,12 +72,12 @@ DEV void soften(fragments *s, softmax_rows *r, fragments *acc, float scale)
         for (int n = 0; n < TILE / 8; n++)
             UNROLL
         for (int e = 2 * h; e < 2 * h + 2; e++) {
-            s[i][n][e] = f_exp2(s[i][n][e] * scale - base);
+            s[i][n][e] = f_exp2(f_fma(s[i][n][e], scale, -base));
             sum += s[i][n][e];
         }
-        keep[i][h] = f_exp2(r->most[i][h] * scale - base);
+        keep[i][h] = f_exp2(f_fma(r->most[i][h], scale, -base));
         changed |= most != r->most[i][h];
-        r->sum[i][h] = r->sum[i][h] * keep[i][h] + sum;
+        r->sum[i][h] = f_fma(r->sum[i][h], keep[i][h], sum);
         r->most[i][h] = most;
     }
     if (!warp_any(changed))
@@ -169,7 +171,7 @@ DEV void forward(const attention_args *a, char *shared)
         const int32_t own_row = row + own + i * 16 + h * 8 + (int32_t)LANE / 4;
         if (LANE % 4 == 0 && own_row < end)
             a->lse[lse_of_row(a, own_row)] =
-                sum > 0.0f ? f.rows.most[i][h] * a->scale + f_log(sum) : -F_INFINITY;
+                sum > 0.0f ? f_fma(f.rows.most[i][h], a->scale, f_log(sum)) : -F_INFINITY;
     }
     write_rows(shared, f.acc, factor, own, 2);
     block_barrier();
@@ -209,7 +211,7 @@ DEV void slopes_of_queries(fragments *s, fragments *dp, float scale, const query
         UNROLL
     for (int e = 0; e < 4; e++)
         s[0][n][e] =
-            f_exp2(s[0][n][e] * scale - r->exponent[e / 2]) * (dp[0][n][e] - r->delta[e / 2]);
+            f_exp2(f_fma(s[0][n][e], scale, -r->exponent[e / 2])) * (dp[0][n][e] - r->delta[e / 2]);
 }
 
 /* Loads the rows of a block through shared memory. */
@@ -341,7 +343,7 @@ DEV void slopes_of_keys(fragments *s, fragments *dp, const attention_args *a, in
         UNROLL
     for (int e = 0; e < 4; e++) {
         const int i = n * 8 + t + e % 2;
-        s[0][n][e] = f_exp2(s[0][n][e] * scale + (bias[e / 2] - rows[i]));
+        s[0][n][e] = f_exp2(f_fma(s[0][n][e], scale, bias[e / 2] - rows[i]));
         dp[0][n][e] = s[0][n][e] * (dp[0][n][e] - rows[TILE + i]);
     }
 }

@@ -32,14 +32,16 @@ typedef struct lane_offset {
 DEV lane_offset down_first(void)
 {
     const uint32_t i = LANE / 8, r = LANE % 8;
-    return (lane_offset){(i % 2 * 8 + r) * ROW, (i / 2 ^ r) * 16};
+    const lane_offset l = {(i % 2 * 8 + r) * ROW, (i / 2 ^ r) * 16};
+    return l;
 }
 
 /* Matrices (0, 0), (0, 1), (8, 0), (8, 1): operand b. */
 DEV lane_offset across_first(void)
 {
     const uint32_t i = LANE / 8, r = LANE % 8;
-    return (lane_offset){(i / 2 * 8 + r) * ROW, (i % 2 ^ r) * 16};
+    const lane_offset l = {(i / 2 * 8 + r) * ROW, (i % 2 ^ r) * 16};
+    return l;
 }
 
 DEV shared_at matrices_at(shared_at tile, lane_offset l, int row, int column)

@@ -99,7 +99,7 @@ WEFT_KERNEL(weft_gemm_f32, gemm_args, GEMM_THREADS)
             for (int i = 0; i < 8; i++)
                 UNROLL
             for (int j = 0; j < 4; j++)
-                sum[i][j] += x[i] * y[j];
+                sum[i][j] = f_fma(x[i], y[j], sum[i][j]);
         }
         if (++since == GEMM_FOLD || k + GEMM_DEPTH >= p.end) {
             since = 0;

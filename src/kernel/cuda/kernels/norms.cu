@@ -89,7 +89,7 @@ DEV statistics row_statistics(team t, tensor_ref x, const norm_args a, float *sh
         EACH_ELEMENT(k, a)
         {
             const float d = v[k] - s.shift - s.mean;
-            square += d * d;
+            square = f_fma(d, d, square);
         }
     }
     square = team_sum(t, square, shared);
@@ -156,7 +156,7 @@ WEFT_KERNEL_LISTED_BLOCKS(weft_norm_grad, norm_grad_args, NORM_THREADS, 2)
         {
             const float gk = a.gamma.data ? d[k] * g[k] : d[k];
             sum_g += gk;
-            sum_gx += gk * (x[k] - s.shift - s.mean);
+            sum_gx = f_fma(gk, x[k] - s.shift - s.mean, sum_gx);
         }
     }
     const int layer = a.kind == NORM_LAYER;
@@ -174,7 +174,7 @@ WEFT_KERNEL_LISTED_BLOCKS(weft_norm_grad, norm_grad_args, NORM_THREADS, 2)
         UNROLL
         for (int k = 0; k < 8; k++) {
             const float gk = a.gamma.data ? d[k] * g[k] : d[k];
-            d[k] = s.scale * (gk - sum_g) + along * (x[k] - s.shift - s.mean);
+            d[k] = f_fma(along, x[k] - s.shift - s.mean, s.scale * (gk - sum_g));
         }
         store_some(a.dx, at + c, d, a.vector);
     }

@@ -8,7 +8,10 @@
  * blocks fit a multiprocessor. WEFT_SHARED(type, name, count), only at the start of a
  * kernel, defines an array in shared memory. All threads of a warp, or of a block, must reach each
  * warp_ and block_ function. Loops over arrays in registers are marked UNROLL: clang keeps the
- * array in local memory otherwise. Pointers are to global memory unless they are named shared. */
+ * array in local memory otherwise. Pointers are to global memory unless they are named shared.
+ *
+ * A source that defines WEFT_CHOSEN_NAME and includes the file of a kernel (special_source.h)
+ * compiles this kernel alone, with constants for members of its parameter. */
 #ifndef WEFT_KERNEL_CUDA_KERNELS_SIMT_H
 #define WEFT_KERNEL_CUDA_KERNELS_SIMT_H
 
@@ -32,7 +35,7 @@ typedef struct quad {
 
 #define DEV static inline __attribute__((unused))
 
-#define WEFT_KERNEL(name, type, threads)                                                           \
+#define WEFT_ENTRY(name, type, threads, blocks)                                                    \
     static void name##_thread(const type a);                                                       \
     static void name##_run(const void *args)                                                       \
     {                                                                                              \
@@ -43,7 +46,6 @@ typedef struct quad {
         emu_register(#name, name##_run, sizeof(type), threads);                                    \
     }                                                                                              \
     static void name##_thread(const type a)
-#define WEFT_KERNEL_BLOCKS(name, type, threads, blocks) WEFT_KERNEL(name, type, threads)
 
 #define WEFT_SHARED(type, name, count) type *const name = (type *)emu_shared(sizeof(type) * (count))
 
@@ -260,8 +262,7 @@ DEV uint32_t pack_bf16(float lo, float hi)
 #endif
 #define DEV static __device__ __forceinline__
 
-#define WEFT_KERNEL(name, type, threads) WEFT_KERNEL_BLOCKS(name, type, threads, 1)
-#define WEFT_KERNEL_BLOCKS(name, type, threads, blocks)                                            \
+#define WEFT_ENTRY(name, type, threads, blocks)                                                    \
     extern "C" __global__ void __launch_bounds__(threads, blocks) name(const type a)
 #define WEFT_SHARED(type, name, count) __shared__ __attribute__((aligned(16))) type name[count]
 
@@ -540,6 +541,15 @@ DEV uint32_t pack_bf16(float lo, float hi)
 }
 
 #endif
+
+/* ---- kernels --------------------------------------------------------------------------------- */
+
+#ifdef WEFT_CHOSEN_NAME
+#include "kernel/cuda/kernels/special_source.h"
+#else
+#define WEFT_KERNEL_BLOCKS(name, type, threads, blocks) WEFT_ENTRY(name, type, threads, blocks)
+#endif
+#define WEFT_KERNEL(name, type, threads) WEFT_KERNEL_BLOCKS(name, type, threads, 1)
 
 /* ---- warps and blocks, from the primitives --------------------------------------------------- */
 
