@@ -52,6 +52,40 @@ Test(gpu_check, wrong_fragments_are_found)
     cr_expect(!op[WEFT_OP_ATTENTION].failed && !op[WEFT_OP_ADAMW].failed);
 }
 
+/* Compares a norm of `columns` columns by every implementation. */
+static void check_norm(int64_t columns, int special)
+{
+    weft_graph *g = weft_graph_create();
+    const weft_value in[] = {weft_input(g, "x", WEFT_F32, WEFT_SHAPE(9, columns)),
+                             weft_input(g, "gamma", WEFT_F32, WEFT_SHAPE(columns))};
+    weft_output(g, "y", weft_emit(g, WEFT_OP_LAYER_NORM, in, 2, &(weft_attr_norm){1e-6, false}));
+    memset(op, 0, sizeof op);
+    cr_assert_eq(weft_gpu_check_graph(g, WEFT_PRODUCTS_F32, op), WEFT_OK, "%s",
+                 weft_error_message());
+    cr_expect(op[WEFT_OP_LAYER_NORM].nodes == 1 && !op[WEFT_OP_LAYER_NORM].failed);
+    cr_expect_eq(op[WEFT_GPU_RESULT(special, WEFT_OP_LAYER_NORM)].nodes, 1);
+    weft_graph_free(g);
+}
+
+/* A kernel that NVRTC compiles for the sizes of a shape is compared like every implementation. */
+Test(gpu_check, wrong_kernels_for_a_shape_are_found)
+{
+    char folder[] = "/tmp/weft-check-XXXXXX";
+    int special = 0;
+    cr_assert_not_null(mkdtemp(folder));
+    setenv("WEFT_GPU_VERDICTS", folder, 1);
+    setenv("WEFT_NVRTC_LIBRARY", WEFT_EMU_NVRTC, 1);
+    while (strcmp(weft_cuda_impl_get(special)->name, "specialised"))
+        special++;
+    const weft_op_check *result = &op[WEFT_GPU_RESULT(special, WEFT_OP_LAYER_NORM)];
+    check_norm(24, special);
+    cr_expect(!result->failed, "error %g", result->error);
+    setenv("WEFT_EMU_FAULT", "constant:kind", 1); /* an rms norm */
+    check_norm(32, special);
+    cr_expect(result->failed == 1, "error %g", result->error);
+    cr_expect_eq(weft_remove_tree(folder), WEFT_OK);
+}
+
 /* Products of the vector model run on tensor cores, with errors of roundings that ref has as well. */
 Test(gpu_check, tf32_passes)
 {
