@@ -53,8 +53,8 @@ typedef struct weft_cuda_impl {
      * Kernels of weft begin with weft_cuda_stream_node(). */
     weft_status_code (*launch)(const weft_kernel_args *args, void *plan);
     bool joins; /* launches wait in the stream's window, and launches of other nodes may join */
-    /* Results are bitwise equal to the results of weft's own kernels. The measurement compares them at the shape,
-     * and an implementation that differs is not used for it. */
+    /* Results are bitwise equal to the results of weft's own kernels. The measurement compares them
+     * at the shape, and an implementation that differs is not used for the shape. */
     bool is_exact;
     /* Whether a measurement may pay for a shape that it accepts. NULL: always. */
     bool (*pays)(const weft_kernel_args *args);
