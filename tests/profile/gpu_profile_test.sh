@@ -45,7 +45,7 @@ PY
 import json
 plan, slower_plan, estimate, slower = (json.load(open(f + ".json")) for f in ("gpu-plan", "slower-plan", "gpu-estimate", "slower-estimate"))
 for a, b in ((plan["predicted"], slower_plan["predicted"]), (estimate, slower)):
-    assert a["measured_share"] == 1 and a["device_bytes"] > 0, a
+    assert a["measured_share"] > 0.999 and a["device_bytes"] > 0, a
     assert abs(b["seconds"] / a["seconds"] - 10) < 0.01, (a["seconds"], b["seconds"])
 PY
 }
