@@ -1,7 +1,5 @@
 #include "base/memory.h"
 
-#include "base/large_pages.h"
-
 #include <malloc.h>
 #include <math.h>
 #include <stdatomic.h>

@@ -24,6 +24,11 @@ static inline int64_t weft_aligned(int64_t bytes) /* rounded up to one */
 }
 /* So aligned, not zeroed; free with weft_free. */
 void *weft_alloc_aligned(int64_t bytes);
+/* Asks the system for pages of 2 MiB for a new block of weft_alloc_aligned(). Blocks below 32 MiB
+ * and blocks of a replaced source of memory stay as they are. Kernels read columns, and rows of a
+ * head, that are some KiB apart. With pages of 4 KiB such reads often wait for the address of a
+ * page. */
+void weft_use_large_pages(void *block, int64_t bytes);
 
 /* Source of the process's memory: functions that replace malloc, realloc and free. Several threads
  * may call them at a time. */

@@ -4,7 +4,6 @@
 #include "kernel/kernel.h"
 
 #include "base/convert.h"
-#include "base/large_pages.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "kernel/sums.h"

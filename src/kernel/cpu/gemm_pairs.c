@@ -107,7 +107,8 @@ typedef struct pairs_group {
     uint16_t *b, *a;
 } pairs_group;
 
-/* Returns the number of tasks that pack B: a panel of columns of a transposed B, otherwise some rows. */
+/* Returns the number of tasks that pack B: a panel of columns of a transposed B, otherwise some
+ * rows. */
 static int64_t pack_tasks(const pairs_group *g)
 {
     return g->p->trans_b ? (g->to - g->from + CPU_PAIRS_COLUMNS - 1) / CPU_PAIRS_COLUMNS

@@ -103,8 +103,8 @@ static int64_t rows_of(int64_t each)
 }
 
 /* Returns true if A is widened at once: A fits four panels, every part needs all rows, or widening
- * takes long. f16 and f8 have no vector code. A larger A is widened again for each panel of B, which
- * takes 6 % of a product of 512 rows and 5,120 columns. */
+ * takes long. f16 and f8 have no vector code. A larger A is widened again for each panel of B,
+ * which takes 6 % of a product of 512 rows and 5,120 columns. */
 static bool widens_whole(const cpu_product *p, gemm_parts parts)
 {
     return p->a_dtype != WEFT_F32 &&
