@@ -183,13 +183,19 @@ static void close_iterations(void)
 
 /* ---- executions ------------------------------------------------------------------------------ */
 
-/* Factor of a cascade. All plans have the same ones. */
-static double factor_of(const trial *t, uint64_t seed, int64_t c, int draw)
+/* Sets at[count] to the draws of a cascade, from 0 to 1. */
+static void draws_of(uint64_t seed, int64_t c, int count, double *at)
 {
     weft_rng rng =
         weft_rng_make(weft_seed_mix(weft_seed_mix(41, seed), (uint64_t)c), WEFT_RNG_TEST);
+    simulated_draws(&rng, count, at);
+}
+
+/* Factor of a cascade. All plans have the same ones. */
+static double factor_of(const trial *t, uint64_t seed, int64_t c, int draw)
+{
     double at[DRAWS];
-    simulated_draws(&rng, DRAWS, at);
+    draws_of(seed, c, DRAWS, at);
     return 1 + t->jitter * at[draw];
 }
 
@@ -497,17 +503,19 @@ static void print_prices(void)
     printf("\n");
 }
 
-static void print_header(void)
+/* Prints the head of a table of cases: `lead` names the column of the leads, and `rest` has `count`
+ * further columns. */
+static void print_head(const char *lead, const char *rest, int count)
 {
     static const char *const of[RULES] = {"static", "FlexSP-like", "KnapFormer-like"};
     printf("machine: simulated H100 cluster\n| ranks | stage | encoders | case | iterations | "
            "draws | static s | FlexSP-like s | KnapFormer-like s | planned s | robust s | "
            "clairvoyant s |");
     for (int k = 0; k < RULES; k++)
-        printf(" lead over %s %% | kept over %s %% | clairvoyant over %s %% |", of[k], of[k],
+        printf(" %s over %s %% | kept over %s %% | clairvoyant over %s %% |", lead, of[k], of[k],
                of[k]);
-    printf(" cascades moved | cascades | dispatched late | planning s |\n|");
-    for (int k = 0; k < 16 + 3 * RULES; k++)
+    printf("%s\n|", rest);
+    for (int k = 0; k < 12 + 3 * RULES + count; k++)
         printf("---|");
     printf("\n");
 }
@@ -547,11 +555,8 @@ static void draw_errors(const trial *t, const iteration *x, bool ahead, double *
 {
     const int64_t count = x->own[IN_STEP].list.count;
     for (int64_t c = 0; c < count; c++) {
-        const uint64_t seed = x->seed + (ahead && !x->trains[c]);
-        weft_rng rng =
-            weft_rng_make(weft_seed_mix(weft_seed_mix(41, seed), (uint64_t)c), WEFT_RNG_TEST);
         double at[MOST_PLAYED];
-        simulated_draws(&rng, played_draws(t), at);
+        draws_of(x->seed + (ahead && !x->trains[c]), c, played_draws(t), at);
         for (int k = 0; k < played_draws(t); k++)
             factor[k * count + c] = 1 + t->jitter * at[k];
     }
@@ -630,26 +635,11 @@ static void print_played(const trial *t, const played *of, const played *quiet, 
     fflush(stdout);
 }
 
-static void print_played_header(void)
-{
-    static const char *const of[RULES] = {"static", "FlexSP-like", "KnapFormer-like"};
-    printf("machine: simulated H100 cluster\n| ranks | stage | encoders | case | iterations | "
-           "draws | static s | FlexSP-like s | KnapFormer-like s | planned s | robust s | "
-           "clairvoyant s |");
-    for (int k = 0; k < RULES; k++)
-        printf(" lead without errors over %s %% | kept over %s %% | clairvoyant over %s %% |",
-               of[k], of[k], of[k]);
-    printf(" dispatched late | planning s |\n|");
-    for (int k = 0; k < 14 + 3 * RULES; k++)
-        printf("---|");
-    printf("\n");
-}
-
 static void play_trials(trial *list, int trials)
 {
     static double factor[MOST_PLAYED * MOST_CASCADES];
     played quiet[WAYS];
-    print_played_header();
+    print_head("lead without errors", " dispatched late | planning s |", 2);
     for (int n = 0; n < trials; n++)
         for (int way = 0; way < WAYS; way++) {
             played of = {{0}};
@@ -684,7 +674,7 @@ void compare_errors(planner *p, const errors_setup *setup)
         close_iterations();
         return;
     }
-    print_header();
+    print_head("lead", " cascades moved | cascades | dispatched late | planning s |", 4);
     for (size_t n = 0; n < WEFT_COUNT(list); n++) {
         run_trial(&list[n]);
         for (int way = 0; way < WAYS; way++)

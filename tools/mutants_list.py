@@ -8,7 +8,7 @@ MUTANTS = [
     ("base-convert-stride", "src/base/convert.c", "from + at * weft_dtype_bytes(from_dtype), from_dtype, n)",
      "from + at * weft_dtype_bytes(to_dtype), from_dtype, n)", "base:convert/* exec-store:part/*"),
     ("base-utf8-overlong", "src/base/utf8.c", "p[0] == 0xe0 && p[1] < 0xa0", "p[0] == 0xe0 && p[1] < 0x90", "base:* text:*"),
-    ("base-foreign-field", "src/base/json_foreign.c", "    else if (!f->key)\n        status = weft_error(kind,", "    else if (!f->key && json_is_true(value))\n        status = weft_error(kind,", "base:json/*"),
+    ("base-foreign-field", "src/base/json_foreign.c", "WEFT_TRY(f->key ? check_value", "WEFT_TRY(f->key || !json_is_true(value) ? check_value", "base:json/*"),
     # ---- cli
     ("cli-option-prefix", "src/cli/options/args.c", "return strlen(own) == length && !memcmp(own, name, length);",
      "return strlen(own) >= length && !memcmp(own, name, length);", "cli/usage_test.sh"),

@@ -429,16 +429,27 @@ void weft_file_abort(weft_file_writer *writer)
     *writer = (weft_file_writer){.fd = -1};
 }
 
-weft_status weft_file_write_atomic(const char *path, const void *data, int64_t bytes)
+static weft_status write_whole(const char *path, const void *data, int64_t bytes, bool hasty)
 {
     weft_file_writer writer;
     WEFT_TRY(weft_file_begin(&writer, path));
     weft_status_code status = WEFT_OK;
+    writer.hasty = hasty;
     WEFT_GO(weft_file_write(&writer, data, bytes));
     WEFT_GO(weft_file_commit(&writer));
 out:
     weft_file_abort(&writer);
     return status;
+}
+
+weft_status weft_file_write_atomic(const char *path, const void *data, int64_t bytes)
+{
+    return write_whole(path, data, bytes, false);
+}
+
+weft_status weft_file_write_hasty(const char *path, const void *data, int64_t bytes)
+{
+    return write_whole(path, data, bytes, true);
 }
 
 weft_status weft_file_write_buf(const char *path, weft_buf *buf)

@@ -59,6 +59,8 @@ weft_status weft_file_write(weft_file_writer *writer, const void *data, int64_t 
 weft_status weft_file_commit(weft_file_writer *writer);
 void weft_file_abort(weft_file_writer *writer); /* harmless after commit */
 weft_status weft_file_write_atomic(const char *path, const void *data, int64_t bytes);
+/* Does the same without waiting for the disk (`hasty` of weft_file_writer). */
+weft_status weft_file_write_hasty(const char *path, const void *data, int64_t bytes);
 /* Does the same with a buffer, which is freed in any case. Fails as weft_buf_check does. */
 weft_status weft_file_write_buf(const char *path, weft_buf *buf);
 /* Fails if a file cannot be written at `path`. Changes nothing. Called before the work begins. */

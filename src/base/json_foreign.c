@@ -26,23 +26,33 @@ static bool is_one_of(const json_t *v, const json_t *list)
     return false;
 }
 
-static weft_status check_foreign(const char *key, const json_t *value, const char *where,
-                                 const weft_json_field *f, weft_message_class kind)
+weft_status weft_json_refuse_foreign(const char *class_name, const char *key, const json_t *value,
+                                     const char *where, weft_message_class kind)
 {
     char *text = weft_json_line(value);
-    json_t *only = f->key && f->only ? json_loads(f->only, 0, NULL) : NULL;
-    weft_status_code status = WEFT_OK;
-    if (!text || (f->key && f->only && !only))
-        status = weft_no_memory("%s", where);
-    else if (f->key && only && !is_one_of(value, only))
-        status = weft_error(kind, WEFT_AT(.file = where, .key = key, .value = text),
-                            "%.80s is not supported; supported are %s", text, f->only);
-    else if (!f->key)
-        status = weft_error(kind, WEFT_AT(.file = where, .key = key, .value = text),
-                            "weft does not implement this field (its value: %.80s). Remove the "
-                            "field if the model does not depend on it; otherwise weft cannot run "
-                            "this model.",
-                            text);
+    const weft_status_code status =
+        weft_error(kind, WEFT_AT(.file = where, .key = key, .value = text),
+                   "weft does not implement this field%s%s (its value: %.80s). Remove the field if "
+                   "the model does not depend on it; otherwise weft cannot run this model.",
+                   class_name ? " of " : "", class_name ? class_name : "", text ? text : "?");
+    weft_free(text);
+    return status;
+}
+
+/* Rejects a value that is not in the list of the field. */
+static weft_status check_value(const weft_json_field *f, const json_t *value, const char *where,
+                               weft_message_class kind)
+{
+    if (!f->only)
+        return WEFT_OK;
+    char *text = weft_json_line(value);
+    json_t *only = json_loads(f->only, 0, NULL);
+    const weft_status_code status =
+        !text || !only ? weft_no_memory("%s", where)
+        : is_one_of(value, only)
+            ? WEFT_OK
+            : weft_error(kind, WEFT_AT(.file = where, .key = f->key, .value = text),
+                         "%.80s is not supported; supported are %s", text, f->only);
     json_decref(only);
     weft_free(text);
     return status;
@@ -63,7 +73,8 @@ weft_status weft_json_check_foreign(const json_t *object, const char *where, con
             f++;
         if (json_is_null(value) || (!f->key && (is_off(value) || own[0] == '_')))
             continue;
-        WEFT_TRY(check_foreign(own, value, where, f, kind));
+        WEFT_TRY(f->key ? check_value(f, value, where, kind)
+                        : weft_json_refuse_foreign(NULL, own, value, where, kind));
     }
     return WEFT_OK;
 }

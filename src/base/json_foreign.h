@@ -14,5 +14,8 @@ typedef struct weft_json_field {
  * `prefix` are checked; `known` has their names without it. */
 weft_status weft_json_check_foreign(const json_t *object, const char *where, const char *prefix,
                                     const weft_json_field *known, weft_message_class kind);
+/* Rejects a field that weft does not implement. `class_name`: of the model; NULL: none. */
+weft_status weft_json_refuse_foreign(const char *class_name, const char *key, const json_t *value,
+                                     const char *where, weft_message_class kind);
 
 #endif

@@ -2,6 +2,7 @@
 #include "model/config_fields.h"
 
 #include "base/config.h"
+#include "base/json_foreign.h"
 #include "model/family.h"
 #include "model/transformers_fields.h"
 
@@ -469,21 +470,6 @@ static weft_status refuse_own(const weft_family *family, const char *key, const 
     return status;
 }
 
-/* Rejects a field of another program's config, because the field may change the model in an
- * unsupported way. */
-static weft_status refuse_foreign(const weft_family *family, const char *key, const json_t *value,
-                                  const char *where)
-{
-    char *text = weft_json_line(value);
-    const weft_status_code status = weft_error(
-        WEFT_MSG_MODEL_CONFIG_UNSUPPORTED, WEFT_AT(.file = where, .key = key, .value = text),
-        "weft does not implement this field of %s (its value: %.80s). Remove the field if the "
-        "model does not depend on it; otherwise weft cannot run this model.",
-        family->class_name, text ? text : "?");
-    weft_free(text);
-    return status;
-}
-
 static weft_status check_key(const weft_family *family, const char *key, const json_t *value,
                              const weft_config_locations *locations, const void *config)
 {
@@ -495,8 +481,11 @@ static weft_status check_key(const weft_family *family, const char *key, const j
     u = u || !transformers ? u : find_unused(weft_transformers_unused, key);
     if (u)
         return check_unused(family, u, value, where, config);
-    return reads_key(family, key) || key[0] == '_' ? WEFT_OK
-                                                   : refuse_foreign(family, key, value, where);
+    /* another field may change the model in an unsupported way */
+    return reads_key(family, key) || key[0] == '_'
+               ? WEFT_OK
+               : weft_json_refuse_foreign(family->class_name, key, value, where,
+                                          WEFT_MSG_MODEL_CONFIG_UNSUPPORTED);
 }
 
 /* Checks the keys of the objects that `also` of a field names, and of the objects inside. */

@@ -1,6 +1,7 @@
 #include "serve/job_create.h"
 
 #include "base/fs.h"
+#include "base/kept_error.h"
 #include "base/log.h"
 #include "serve/job_draft.h"
 #include "serve/job_json.h"
@@ -148,8 +149,7 @@ static void drop_files(const weft_server *s, const char *id)
     if (!folder || (weft_path_exists(folder) && weft_remove_tree(folder) != WEFT_OK))
         weft_warn_error(weft_error_class(), "the next start removes the files");
     weft_free(folder);
-    (void)weft_error_restore(cause);
-    weft_free(cause);
+    (void)weft_kept_error_return(cause, WEFT_E_IO);
 }
 
 /* The files have their names before the job is stored. A kill in between leaves a folder without a

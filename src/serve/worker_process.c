@@ -125,15 +125,8 @@ static weft_status add_line(const char *request, const char *out, weft_buf *text
 static weft_status write_lines(const char *folder, const char *name, const weft_buf *text)
 {
     char *path = weft_path_join(folder, name);
-    weft_file_writer writer = {.fd = -1};
-    weft_status_code status = WEFT_OK;
-    WEFT_GO(WEFT_ALLOCATED(path, "a request"));
-    WEFT_GO(weft_file_begin(&writer, path));
-    writer.hasty = true;
-    WEFT_GO(weft_file_write(&writer, text->data, text->len));
-    WEFT_GO(weft_file_commit(&writer));
-out:
-    weft_file_abort(&writer);
+    WEFT_TRY(WEFT_ALLOCATED(path, "a request"));
+    const weft_status_code status = weft_file_write_hasty(path, text->data, text->len);
     weft_free(path);
     return status;
 }

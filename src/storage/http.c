@@ -163,7 +163,7 @@ static size_t on_header(char *line, size_t size, size_t count, void *user)
     return bytes;
 }
 
-static bool is_success(int status)
+bool weft_http_is_success(int status)
 {
     return status >= 200 && status < 300;
 }
@@ -225,7 +225,7 @@ static size_t on_body(char *data, size_t size, size_t count, void *user)
     attempt *a = user;
     weft_http_reply *r = a->reply;
     const int64_t bytes = (int64_t)(size * count);
-    if ((a->request->to || a->request->sink) && is_success(r->status))
+    if ((a->request->to || a->request->sink) && weft_http_is_success(r->status))
         return take_body(a, data, bytes) ? size * count : 0;
     if (r->body.len + bytes > MOST_TEXT)
         return 0;
@@ -238,7 +238,7 @@ static size_t on_body(char *data, size_t size, size_t count, void *user)
 static bool keep_received(attempt *a)
 {
     weft_http_range *r = a->request->range;
-    if (!r || !a->checked || !is_success(a->reply->status) || !*a->reply->content_range)
+    if (!r || !a->checked || !weft_http_is_success(a->reply->status) || !*a->reply->content_range)
         return false;
     empty_stage(a);
     if (a->sunk != WEFT_OK)
@@ -254,7 +254,7 @@ static bool keep_received(attempt *a)
 static bool is_short(const attempt *a)
 {
     const weft_http_range *r = a->request->range;
-    return r && is_success(a->reply->status) && a->reply->received < r->bytes;
+    return r && weft_http_is_success(a->reply->status) && a->reply->received < r->bytes;
 }
 
 static int on_progress(void *user, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)

@@ -79,5 +79,6 @@ void weft_http_close(weft_http *http); /* accepts NULL */
 weft_status weft_http_send(weft_http *http, const weft_http_request *request,
                            weft_http_reply *reply);
 void weft_http_reply_free(weft_http_reply *reply);
+bool weft_http_is_success(int status); /* 200 to 299 */
 
 #endif

@@ -229,11 +229,6 @@ static bool has_code(const char *code, const char *const *codes, int count)
     return false;
 }
 
-static bool is_success(int status)
-{
-    return status >= 200 && status < 300;
-}
-
 /* Failures that pass although their status says otherwise. A reply with status 200 may contain an
  * error: the server had sent the status before it knew. It may also end before its last element. */
 static bool is_transient(int status, const char *body)
@@ -241,7 +236,7 @@ static bool is_transient(int status, const char *body)
     static const char *const codes[] = {"RequestTimeout", "SlowDown", "InternalError",
                                         "ServiceUnavailable", "Throttling"};
     char code[64];
-    if (is_success(status) && weft_xml_is_cut(body))
+    if (weft_http_is_success(status) && weft_xml_is_cut(body))
         return true;
     if (status == 0 || !body || !strstr(body, "<Error>"))
         return false;
@@ -330,7 +325,8 @@ static weft_status fail(const weft_s3 *s, const weft_s3_request *q, const weft_h
         "%s at %s: status %d%s%s%s%s%s. %s.", q->method,
         s->settings.endpoint ? s->settings.endpoint : region, reply->status, *code ? ", " : "",
         code, *text ? ": " : "", text,
-        is_success(reply->status) && !error ? ", but the end of the reply is missing" : "",
+        weft_http_is_success(reply->status) && !error ? ", but the end of the reply is missing"
+                                                      : "",
         remedy_of(kind, q));
 }
 
@@ -406,7 +402,7 @@ weft_status weft_s3_send(weft_s3 *s, const weft_s3_request *q, weft_http_reply *
         WEFT_GO(send_once(s, q, location.data, region, reply));
     }
     const bool error = reply->body.data && strstr(reply->body.data, "<Error>");
-    if (!is_success(reply->status) || error || weft_xml_is_cut(reply->body.data))
+    if (!weft_http_is_success(reply->status) || error || weft_xml_is_cut(reply->body.data))
         WEFT_GO(fail(s, q, reply, location.data, region));
 out:
     weft_buf_free(&location);

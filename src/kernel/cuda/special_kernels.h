@@ -11,8 +11,8 @@ const char *weft_special_find(const weft_cuda_launch *launch);
 /* Compiles it, or finds it. Sets *name to NULL if the kernel is not in the table.
  * WEFT_E_UNSUPPORTED: NVRTC does not compile it. */
 weft_status weft_special_get(const weft_cuda_launch *launch, const char **name);
-/* Writes the source, which includes embedded headers, and the name of its kernel. */
 enum { WEFT_SPECIAL_NAME = 64 };
+/* Writes the source, which includes embedded headers, and the name of its kernel. */
 weft_status weft_special_source(const weft_special_kernel *kernel, const void *args,
                                 char name[WEFT_SPECIAL_NAME], weft_buf *source);
 
