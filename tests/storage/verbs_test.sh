@@ -147,8 +147,8 @@ check ranks
 interrupted() {
     needs generate
     local states
-    "$WEFT" generate --model "$model" --prompt "a red cat" --out long.mp4 "${words[@]}" --steps 40 >log 2>&1 || { cat log; return 1; }
-    "$WEFT" generate --model "$model" --prompt "a red cat" --out s3://bucket/long.mp4 "${words[@]}" --steps 40 >log 2>&1 &
+    "$WEFT" generate --model "$model" --prompt "a red cat" --out long.mp4 "${words[@]}" --steps 900 >log 2>&1 || { cat log; return 1; }
+    "$WEFT" generate --model "$model" --prompt "a red cat" --out s3://bucket/long.mp4 "${words[@]}" --steps 900 >log 2>&1 &
     until ls copies/out-*/files/long.sampling.safetensors >/dev/null 2>&1; do kill -0 $! 2>/dev/null || break; sleep 0.01; done
     kill -INT $! 2>/dev/null
     wait $!
@@ -156,7 +156,7 @@ interrupted() {
     if [ $states = 130 ]; then
         [ -e data/bucket/long.sampling.safetensors ] && [ ! -e data/bucket/long.mp4 ] || return 1
     fi
-    WEFT_COPIES=$PWD/copies4 "$WEFT" generate --model "$model" --prompt "a red cat" --out s3://bucket/long.mp4 --resume "${words[@]}" --steps 40 \
+    WEFT_COPIES=$PWD/copies4 "$WEFT" generate --model "$model" --prompt "a red cat" --out s3://bucket/long.mp4 --resume "${words[@]}" --steps 900 \
         >log 2>&1 || { cat log; return 1; }
     [ $states != 130 ] || has_message log run-resumed || { cat log; return 1; }
     cmp long.mp4 data/bucket/long.mp4 && [ ! -e data/bucket/long.sampling.safetensors ]
