@@ -24,6 +24,48 @@ void weft_stage_table_init(weft_stage_table *t, weft_metrics_server *server)
         .server = server, .now = -1, .on_terminal = weft_log_has_table(), .is_late = true};
 }
 
+/* ---- remaining time ------------------------------------------------------------------------- */
+
+static void fit_item(weft_stage_table *t)
+{
+    const double items = (double)(t->items - t->left), seconds = weft_now() - t->began;
+    t->fit.items_items += items * items;
+    t->fit.items_work += items * t->done;
+    t->fit.work_work += t->done * t->done;
+    t->fit.items_seconds += items * seconds;
+    t->fit.work_seconds += t->done * seconds;
+}
+
+/* The seconds of a unit of work and of an item: the least squares of the seconds at which items
+ * ended, without negative prices. Large videos come first. A small one costs more than its share of the bytes, so a price
+ * for bytes alone would promise too early an end. */
+static void prices(const weft_stage_fit *f, double *item, double *unit)
+{
+    const double det = f->items_items * f->work_work - f->items_work * f->items_work;
+    *item = *unit = 0;
+    if (det > 1e-9 * f->items_items * f->work_work) { /* sizes differ */
+        *item = (f->items_seconds * f->work_work - f->work_seconds * f->items_work) / det;
+        *unit = (f->work_seconds * f->items_items - f->items_seconds * f->items_work) / det;
+    }
+    if (*item > 0 && *unit < 0) {
+        *unit = 0;
+    } else if (*item <= 0) {
+        *item = 0;
+        *unit = 1;
+    }
+}
+
+/* In proportion to the seconds so far, which include the items that run. */
+static double remaining(const weft_stage_table *t, double passed)
+{
+    double item, unit;
+    prices(&t->fit, &item, &unit);
+    const double ended = item * (double)(t->items - t->left) + unit * t->done;
+    return passed * (item * (double)t->left + unit * fmax(t->work - t->done, 0)) / ended;
+}
+
+/* ---- rows ----------------------------------------------------------------------------------- */
+
 void weft_stage_table_row(const weft_stage_table *t, weft_curate_stage stage, weft_stage_row *row)
 {
     const weft_stage_count *s = &t->stage[stage];
@@ -38,7 +80,7 @@ void weft_stage_table_row(const weft_stage_table *t, weft_curate_stage stage, we
         row->running = t->left < t->workers ? t->left : t->workers;
         row->queued = t->left - row->running;
         if (t->done > 0)
-            row->remaining = passed * fmax(t->work - t->done, 0) / t->done;
+            row->remaining = remaining(t, passed);
     }
     const int64_t ended = s->input - (runs ? t->left : 0);
     row->rate = row->seconds > 0 ? (double)ended / row->seconds : 0;
@@ -164,6 +206,7 @@ void weft_stage_table_begin(weft_stage_table *t, weft_curate_stage stage, int64_
     t->workers = workers;
     t->work = work;
     t->done = 0;
+    t->fit = (weft_stage_fit){0};
     t->began = weft_now();
     t->is_late = false;
     if (!t->on_terminal)
@@ -180,6 +223,7 @@ void weft_stage_table_item(weft_stage_table *t, bool failed, double work)
     t->stage[t->now].output += !failed;
     t->stage[t->now].failed += failed;
     t->done += work;
+    fit_item(t);
     show(t);
 }
 

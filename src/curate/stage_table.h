@@ -17,6 +17,12 @@ typedef enum weft_curate_stage {
     WEFT_CURATE_STAGES
 } weft_curate_stage;
 
+/* Sums over finished items, at item k: k items and `work` had ended `seconds` after the begin. */
+typedef struct weft_stage_fit {
+    double items_items, items_work, work_work; /* of products */
+    double items_seconds, work_seconds;
+} weft_stage_fit;
+
 /* Totals of a stage. A stage may run several times. */
 typedef struct weft_stage_count {
     bool used;                     /* the config needs the stage */
@@ -28,11 +34,12 @@ typedef struct weft_stage_table {
     weft_stage_count stage[WEFT_CURATE_STAGES];
     weft_metrics_server *server; /* borrowed; NULL: none */
     /* the running stage */
-    int now;             /* weft_curate_stage; -1: none runs */
-    int64_t workers;     /* items that run at the same time, at most */
-    int64_t items, left; /* of this run of the stage; `left`: not finished */
-    double work, done;   /* of all items and of the finished ones: seconds are in proportion */
-    double began, shown; /* weft_now */
+    int now;                   /* weft_curate_stage; -1: none runs */
+    int64_t workers;           /* items that run at the same time, at most */
+    int64_t items, left;       /* of this run of the stage; `left`: not finished */
+    double work, done;         /* of all items and of the finished ones */
+    weft_stage_fit fit;        /* the price of an item and of a unit of work */
+    double began, shown;       /* weft_now */
     bool on_terminal, is_late; /* is_late: no run of a stage began yet */
     weft_progress progress;    /* where no table is shown */
 } weft_stage_table;
@@ -47,8 +54,9 @@ void weft_stage_table_row(const weft_stage_table *table, weft_curate_stage stage
 
 /* No stage is used. */
 void weft_stage_table_init(weft_stage_table *table, weft_metrics_server *server);
-/* Begins a run of a stage over `items` items, `workers` at a time. `work`: their sizes in a unit in
- * which seconds are in proportion. */
+/* Begins a run of a stage over `items` items, `workers` at a time. `work`: the sum of
+ * their sizes. The remaining time is of an item's own price
+ * and a price per unit of work, fitted to the items that ended. */
 void weft_stage_table_begin(weft_stage_table *table, weft_curate_stage stage, int64_t items,
                             int64_t workers, double work);
 /* An item of size `work` ended. */

@@ -28,10 +28,9 @@ Test(stage_table, rows_count_items, .init = set_up)
     cr_expect_eq(r.running, 2);
     cr_expect_eq(r.queued, 6);
     cr_expect_gt(r.rate, 0);
-    table.began -= 40; /* 40 of 100 parts of the work are done */
+    table.began -= 40;
     weft_stage_table_row(&table, WEFT_STAGE_ANALYSE, &r);
     cr_expect_geq(r.seconds, 40);
-    cr_expect_float_eq(r.remaining, 1.5 * r.seconds, 1e-6, "%g", r.remaining);
     cr_expect_float_eq(r.rate, 2 / r.seconds, 1e-9, "%g", r.rate);
     for (int i = 0; i < 7; i++)
         weft_stage_table_item(&table, false, 5);
@@ -43,6 +42,40 @@ Test(stage_table, rows_count_items, .init = set_up)
     weft_stage_table_row(&table, WEFT_STAGE_ANALYSE, &r);
     cr_expect(r.output == 9 && r.running == 0 && r.queued == 0 && r.remaining == 0);
     cr_expect_geq(r.seconds, 40);
+}
+
+/* Item k of `sizes` ends when all items so far took `item` seconds each and `unit` per size. */
+static double remaining_of(const double *sizes, int ended, int items, double item, double unit)
+{
+    double work = 0, passed = 0;
+    weft_stage_row r;
+    for (int i = 0; i < items; i++)
+        work += sizes[i];
+    weft_stage_table_init(&table, NULL);
+    weft_stage_table_begin(&table, WEFT_STAGE_ANALYSE, items, 1, work);
+    for (int i = 0; i < ended; i++) {
+        passed += item + unit * sizes[i];
+        table.began = weft_now() - passed;
+        weft_stage_table_item(&table, false, sizes[i]);
+    }
+    weft_stage_table_row(&table, WEFT_STAGE_ANALYSE, &r);
+    weft_stage_table_end(&table, -1);
+    return r.remaining;
+}
+
+/* The large videos have nearly all bytes; the many small ones have nearly all seconds. */
+Test(stage_table, remaining_time_counts_items_and_sizes)
+{
+    const double mixed[] = {5000, 4000, 3000, 10, 10, 10, 10, 10}, equal[] = {7, 7, 7, 7};
+    const double rising[] = {10, 20, 30, 40};
+    double left = remaining_of(mixed, 3, 8, 300, 0.01);
+    cr_expect_float_eq(left, 5 * 300.1, 1, "%g", left);
+    left = remaining_of(mixed, 1, 8, 300, 0.01); /* one item does not determine two prices */
+    cr_expect_float_eq(left, 350 * 7050.0 / 5000, 1, "%g", left);
+    left = remaining_of(equal, 2, 4, 100, 10);
+    cr_expect_float_eq(left, 340, 1, "%g", left);
+    left = remaining_of(rising, 2, 4, 0, 10);
+    cr_expect_float_eq(left, 700, 2, "%g", left);
 }
 
 Test(stage_table, runs_of_a_stage_add_up, .init = set_up)
