@@ -36,9 +36,9 @@ static void fit_item(weft_stage_table *t)
     t->fit.work_seconds += t->done * seconds;
 }
 
-/* The seconds of a unit of work and of an item: the least squares of the seconds at which items
- * ended, without negative prices. Large videos come first. A small one costs more than its share of the bytes, so a price
- * for bytes alone would promise too early an end. */
+/* The seconds of an item and of a unit of work: least squares of the seconds at which items ended,
+ * without negative prices. Large videos are first, and a small one costs more than its share of the
+ * bytes: a price for bytes alone would promise too early an end. */
 static void prices(const weft_stage_fit *f, double *item, double *unit)
 {
     const double det = f->items_items * f->work_work - f->items_work * f->items_work;
@@ -55,7 +55,7 @@ static void prices(const weft_stage_fit *f, double *item, double *unit)
     }
 }
 
-/* In proportion to the seconds so far, which include the items that run. */
+/* Scales the seconds so far, which include the items that run. */
 static double remaining(const weft_stage_table *t, double passed)
 {
     double item, unit;

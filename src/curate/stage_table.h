@@ -55,8 +55,8 @@ void weft_stage_table_row(const weft_stage_table *table, weft_curate_stage stage
 /* No stage is used. */
 void weft_stage_table_init(weft_stage_table *table, weft_metrics_server *server);
 /* Begins a run of a stage over `items` items, `workers` at a time. `work`: the sum of
- * their sizes. The remaining time is of an item's own price
- * and a price per unit of work, fitted to the items that ended. */
+ * their sizes. The remaining time has a price per item and per size, fitted to the items that
+ * ended. */
 void weft_stage_table_begin(weft_stage_table *table, weft_curate_stage stage, int64_t items,
                             int64_t workers, double work);
 /* An item of size `work` ended. */
