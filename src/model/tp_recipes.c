@@ -67,6 +67,7 @@ static const weft_recipe_row joint_ring_rows[] = {
     SEQUENCE("ring"),
     {"*refiner_blocks.*attn*:attention", "ring", TOKENS, .optional = true},
     {"*blocks.*attn*.kept:attention", "ring", TOKENS, .optional = true},
+    {"*blocks.*cross_attn:attention", "ring", TOKENS, .optional = true},
     {"*blocks.*attn*:attention",    "ring", TOKENS, .by = "ring"},
 };
 

@@ -53,18 +53,6 @@ static weft_value embed_glyphs(weft_graph *g, const hunyuan15 *c, weft_value x)
     return x;
 }
 
-static weft_value embed_image(weft_graph *g, const hunyuan15 *c, weft_value x)
-{
-    weft_graph_push(g, "image_embedder");
-    x = weft_nn_layer_norm(g, "norm_in", x, norm_eps);
-    x = weft_nn_linear(g, "linear_1", x, c->image_dim, WEFT_LINEAR_XAVIER);
-    x = weft_nn_linear(g, "linear_2", weft_nn_activate(g, WEFT_NN_GELU_ERF, x), width_of(c),
-                       WEFT_LINEAR_XAVIER);
-    x = weft_nn_layer_norm(g, "norm_out", x, norm_eps);
-    weft_graph_pop(g);
-    return x;
-}
-
 /* (B,N): 1 if any embedding of the sample's image is not zero, otherwise 0. */
 static weft_value is_there(weft_graph *g, weft_value image)
 {
@@ -94,7 +82,7 @@ static weft_value embed_conditions(weft_graph *g, const hunyuan15 *c, const weft
     x[KIND_TEXT] =
         weft_token_refine(g, &refiner, x[KIND_TEXT], mask[KIND_TEXT], in->at[WEFT_PORT_TIMESTEP]);
     x[KIND_GLYPHS] = embed_glyphs(g, c, x[KIND_GLYPHS]);
-    x[KIND_IMAGE] = embed_image(g, c, x[KIND_IMAGE]);
+    x[KIND_IMAGE] = weft_mmdit_image_tokens(g, x[KIND_IMAGE], width);
     const weft_value table =
         weft_param(g, "cond_type_embed.weight", WEFT_F32, WEFT_SHAPE(KINDS, width),
                    (weft_init){.kind = WEFT_INIT_NORMAL, .value = 1});

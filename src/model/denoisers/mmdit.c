@@ -63,6 +63,28 @@ static weft_value with_no_effect(weft_graph *g, weft_value x_bshd, weft_value un
     return weft_add(g, x_bshd, weft_affine(g, weft_sum(g, unused_bshd, 1u << 1), 0, 0));
 }
 
+/* Attention of the joint attention's output x (B,S,C) to the normed text (B,L,C). Queries have
+ * rotary positions, keys have not. */
+static weft_value attend_to_text(weft_graph *g, const weft_mmdit *c, const weft_mmdit_stream *s,
+                                 weft_value x, weft_value text)
+{
+    static const char *const names[] = {"to_q", "to_k", "to_v"}, *const norms[] = {"norm_q",
+                                                                                   "norm_k"};
+    weft_value qkv[3];
+    weft_graph_push(g, "cross_attn");
+    for (int i = 0; i < 3; i++) {
+        qkv[i] = weft_nn_linear(g, names[i], i ? text : x, width_of(c), WEFT_LINEAR_XAVIER);
+        qkv[i] = weft_nn_split_heads(g, qkv[i], c->heads);
+        if (i < 2)
+            qkv[i] = weft_nn_rms_norm(g, norms[i], qkv[i], eps);
+    }
+    qkv[0] = weft_nn_rope(g, qkv[0], s->rope, false);
+    x = weft_nn_join_heads(g, weft_nn_attend(g, qkv[0], qkv[1], qkv[2], *c->text_cross));
+    x = weft_nn_linear(g, "to_out.0", x, width_of(c), WEFT_LINEAR_XAVIER);
+    weft_graph_pop(g);
+    return x;
+}
+
 /* Layers of a double block for one kind of stream. */
 typedef struct side {
     weft_nn_layer modulation, qkv[3], norm[2], out, ff[2];
@@ -110,6 +132,7 @@ void weft_mmdit_double(weft_graph *g, const weft_mmdit *c, weft_mmdit_stream *st
                                 weft_nn_row(g, mod[s], SCALE1), weft_nn_row(g, mod[s], SHIFT1));
         weft_graph_pop(g);
     }
+    const weft_value text = h[count - 1];
     weft_graph_push(g, "attn");
     for (int s = 0; s < count; s++) {
         const side *l = &of[stream[s].text];
@@ -126,6 +149,8 @@ void weft_mmdit_double(weft_graph *g, const weft_mmdit *c, weft_mmdit_stream *st
     for (int s = 0; s < count; s++) {
         const side *l = &of[stream[s].text];
         weft_value x = weft_nn_gated_add(g, stream[s].x, h[s], weft_nn_row(g, mod[s], GATE1));
+        if (s == 0 && c->text_cross)
+            x = weft_add(g, x, attend_to_text(g, c, &stream[s], h[s], text));
         weft_value y =
             weft_nn_modulate(g, weft_nn_plain_norm(g, x, eps), weft_nn_row(g, mod[s], SCALE2),
                              weft_nn_row(g, mod[s], SHIFT2));
@@ -173,6 +198,8 @@ void weft_mmdit_single(weft_graph *g, const weft_mmdit *c, weft_mmdit_stream *st
     }
     attend(g, count, qkv, bias, h);
     weft_graph_pop(g);
+    if (c->text_cross)
+        h[0] = weft_add(g, h[0], attend_to_text(g, c, &stream[0], h[0], normed[count - 1]));
     for (int s = 0; s < count; s++) {
         const weft_value wide = weft_gelu_tanh(g, weft_nn_linear_by(g, &mlp, normed[s]));
         const weft_value both = weft_concat(g, (weft_value[]){h[s], wide}, 2, 2);
@@ -214,6 +241,20 @@ weft_value weft_mmdit_key_bias(weft_graph *g, weft_value mask, int64_t tokens)
     const weft_value parts[] = {weft_fill(g, WEFT_F32, WEFT_SHAPE(weft_dim(g, mask, 0), tokens), 0),
                                 weft_nn_hide(g, weft_cast(g, mask, WEFT_F32))};
     return weft_concat(g, parts, 2, 1);
+}
+
+weft_value weft_mmdit_image_tokens(weft_graph *g, weft_value image_bld, int64_t width)
+{
+    const double norm_eps = 1e-5;
+    const int64_t own = weft_dim(g, image_bld, 2);
+    weft_graph_push(g, "image_embedder");
+    weft_value x = weft_nn_layer_norm(g, "norm_in", image_bld, norm_eps);
+    x = weft_nn_linear(g, "linear_1", x, own, WEFT_LINEAR_XAVIER);
+    x = weft_nn_linear(g, "linear_2", weft_nn_activate(g, WEFT_NN_GELU_ERF, x), width,
+                       WEFT_LINEAR_XAVIER);
+    x = weft_nn_layer_norm(g, "norm_out", x, norm_eps);
+    weft_graph_pop(g);
+    return x;
 }
 
 weft_value weft_mmdit_last(weft_graph *g, const weft_mmdit *c, weft_value x, weft_value temb_bc,

@@ -25,6 +25,9 @@ typedef struct weft_mmdit {
     const weft_mmdit_names *names;  /* NULL: norm1.linear and ff.net, with _context for text */
     bool text_rope;                 /* the text has rotary positions, too */
     bool given_mod;                 /* streams have the modulation; the blocks do not compute it */
+    /* "cross_attn": the attention's output of the first stream also attends to the last stream, a
+     * text. Bias of its keys, or WEFT_NONE; borrowed. NULL: the blocks do not have it */
+    const weft_value *text_cross;
 } weft_mmdit;
 
 typedef struct weft_mmdit_stream {
@@ -56,6 +59,8 @@ weft_value weft_mmdit_angles(weft_graph *g, weft_value at_bn, double theta, int6
 /* Bias of the joined keys (B,S+L) from a mask of the text (B,L), for streams of image and text.
  * WEFT_NONE without a mask. */
 weft_value weft_mmdit_key_bias(weft_graph *g, weft_value mask, int64_t tokens);
+/* "image_embedder": embeddings of an image encoder (B,L,D) -> (B,L,width) */
+weft_value weft_mmdit_image_tokens(weft_graph *g, weft_value image_bld, int64_t width);
 /* "norm_out" and "proj_out": (B,S,C) -> (B,S,out) */
 weft_value weft_mmdit_last(weft_graph *g, const weft_mmdit *c, weft_value x, weft_value temb_bc,
                            int64_t out);
