@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Makes tests/golden/names: names and shapes of the tensors of published sizes, by the configs of
-diffusers' classes and without weights. Sana-Video's are those of diffusers' script of conversion.
+diffusers' classes and without weights. Sana-Video's are those of diffusers' script of conversion. Motif-Video's blocks are those of its report.
 Needs PyTorch and diffusers; run from the root of the checkout."""
 import json
 import os
 
 import torch
-from diffusers import AutoencoderKLLTX2Audio, SanaVideoTransformer3DModel, ZImageTransformer2DModel
+from diffusers import AutoencoderKLLTX2Audio, MotifVideoTransformer3DModel, SanaVideoTransformer3DModel, ZImageTransformer2DModel
 
 OUT = "tests/golden/names"
 
@@ -19,8 +19,15 @@ def sana_720():
     return sana(in_channels=128, out_channels=128, patch_size=(1, 1, 1), sample_size=22)
 
 
+def motif():
+    return MotifVideoTransformer3DModel(num_attention_heads=12, num_layers=12, num_single_layers=24, num_decoder_layers=8,
+                                        text_embed_dim=2560, image_embed_dim=1152, enable_text_cross_attention_dual=True,
+                                        enable_text_cross_attention_single=True)
+
+
 os.makedirs(OUT, exist_ok=True)
-MADE = {"z_image": ZImageTransformer2DModel, "sana_video": sana, "sana_video_720": sana_720, "ltx2_audio_vae": AutoencoderKLLTX2Audio}
+MADE = {"z_image": ZImageTransformer2DModel, "sana_video": sana, "sana_video_720": sana_720, "ltx2_audio_vae": AutoencoderKLLTX2Audio,
+        "motif_video": motif}
 for name, made in MADE.items():
     with torch.device("meta"):
         model = made()
