@@ -1,5 +1,6 @@
-/* Gemma 2 and Gemma 3 as text encoders (transformers' Gemma2Model and Gemma3TextModel). Parameters
- * have the names of the class. Published files have a prefix before the names: a key mapping.
+/* Gemma 2, Gemma 3 and T5Gemma 2 as text encoders (transformers' Gemma2Model, Gemma3TextModel and the
+ * text part of T5Gemma2Encoder). Parameters have the names of the class. Published files have a
+ * prefix before the names: a key mapping.
  *
  *   tokens, times sqrt(width) --> blocks --> RMS norm
  *   block: norm, causal attention, norm, add; norm, gated GELU, norm, add
@@ -8,7 +9,8 @@
  * The weight of a norm is added to 1. Gemma 2 limits scores of attention by a tanh before the
  * softmax. Gemma 3 has norms of the heads of queries and keys instead. Some layers see a window of
  * keys only, so texts may not be longer than the window. In Gemma 3 the rotary positions of other
- * layers have a larger base and a smaller step.
+ * layers have a larger base and a smaller step. T5Gemma 2 is Gemma 3 with attention in both
+ * directions; its window is centred, and one token has an embedding of its own.
  *
  * Shape letters: B batch, S tokens, C width, H heads, D head width. */
 #include "graph/builder_helpers.h"
@@ -23,11 +25,14 @@ enum { MAX_LAYERS = 256 };
 enum { LAYER_WINDOW, LAYER_FULL }; /* indices of layer_words */
 static const char *const layer_words[] = {"\"sliding_attention\"", "\"full_attention\"", NULL};
 
+enum { END_OF_IMAGE = 256000 }; /* T5Gemma 2: the token with its own embedding */
+
 typedef struct gemma {
     int64_t vocabulary, width, inner, layers, heads, key_heads, head_dim, window, pad, max_length;
     double theta, eps, scalar, cap;
-    /* Gemma 3 */
+    /* Gemma 3 and T5Gemma 2 */
     bool head_norms;
+    bool both_ways; /* T5Gemma 2 */
     double window_theta, factor;     /* base in layers with a window; divisor of other positions */
     int64_t period;                  /* the last of `period` layers has no window */
     int64_t kinds, kind[MAX_LAYERS]; /* kinds of all layers; none: by `period` */
@@ -79,7 +84,9 @@ static weft_value attend(weft_graph *g, const gemma *c, weft_value x, const weft
     if (c->cap > 0)
         scores = weft_affine(g, weft_unary(g, WEFT_OP_TANH, weft_affine(g, scores, 1 / c->cap, 0)),
                              c->cap, 0);
-    scores = weft_unary(g, WEFT_OP_SOFTMAX, weft_add(g, scores, hidden));
+    if (weft_value_ok(hidden))
+        scores = weft_add(g, scores, hidden);
+    scores = weft_unary(g, WEFT_OP_SOFTMAX, scores);
     weft_value h = weft_permute(g, weft_matmul(g, scores, v, false, false), (int[]){0, 2, 1, 3});
     h = weft_nn_linear_plain(g, "o_proj", weft_nn_join_heads(g, h), c->width);
     weft_graph_pop(g);
@@ -96,17 +103,37 @@ static weft_value feed_forward(weft_graph *g, const gemma *c, weft_value x)
     return x;
 }
 
-/* Bias of the scores: (1,1,S,S), or (B,1,S,S) with a mask of the tokens. */
-static weft_value bias_of(weft_graph *g, weft_value mask, int64_t batch, int64_t length)
+/* (S,S) at (key, query): 1 at keys in the window around a query, which has one key more before it if
+ * its width is even. */
+static weft_value around(weft_graph *g, int64_t length, int64_t window)
 {
-    const weft_value before =
-        weft_permute(g, weft_llama_up_to(g, length), (int[]){1, 0}); /* key at most query */
-    const weft_value causal =
-        weft_reshape(g, weft_nn_hide(g, before), WEFT_SHAPE(1, 1, length, length));
+    float *at = weft_calloc(length * length, sizeof *at);
+    if (!at)
+        return weft_graph_fail(g, WEFT_MSG_OUT_OF_MEMORY, "out of memory for %" PRId64 " tokens",
+                               length);
+    for (int64_t i = 0; i < length * length; i++) {
+        const int64_t back = i % length - i / length; /* positions from the key to the query */
+        at[i] = back >= 0 ? back < (window + 1) / 2 : -back < window / 2 + 1;
+    }
+    const weft_value near = weft_constant(g, WEFT_F32, WEFT_SHAPE(length, length), at);
+    weft_free(at);
+    return near;
+}
+
+/* Bias of the scores: (1,1,S,S), or (B,1,S,S) with a mask of the tokens. `seen`: keys of queries,
+ * (S,S) at (key, query), or WEFT_NONE. */
+static weft_value bias_of(weft_graph *g, weft_value seen, weft_value mask, int64_t batch,
+                          int64_t length)
+{
+    weft_value bias = WEFT_NONE;
+    if (weft_value_ok(seen))
+        bias = weft_reshape(g, weft_nn_hide(g, weft_permute(g, seen, (int[]){1, 0})),
+                            WEFT_SHAPE(1, 1, length, length));
     if (!weft_value_ok(mask))
-        return causal;
-    const weft_value keys = weft_nn_hide(g, weft_cast(g, mask, WEFT_F32));
-    return weft_add(g, causal, weft_reshape(g, keys, WEFT_SHAPE(batch, 1, 1, length)));
+        return bias;
+    const weft_value keys = weft_reshape(g, weft_nn_hide(g, weft_cast(g, mask, WEFT_F32)),
+                                         WEFT_SHAPE(batch, 1, 1, length));
+    return weft_value_ok(bias) ? weft_add(g, bias, keys) : keys;
 }
 
 /* Rotary tables of positions 0, `step`, ... */
@@ -126,34 +153,74 @@ static bool has_window(const gemma *c, int64_t layer)
     return c->kinds > 0 ? c->kind[layer] == LAYER_WINDOW : (layer + 1) % c->period != 0;
 }
 
+/* Embeddings of the tokens (B,S,C). */
+static weft_value words_of(weft_graph *g, const gemma *c, weft_value tokens)
+{
+    const weft_llama words = {.vocabulary = c->vocabulary, .width = c->width, .pad = c->pad};
+    const weft_value x =
+        weft_affine(g, weft_llama_words(g, &words, tokens), (float)sqrt((double)c->width), 0);
+    if (!c->both_ways)
+        return x;
+    const weft_value own = weft_param(g, "embed_tokens.eoi_embedding", WEFT_F32,
+                                      WEFT_SHAPE(c->width), (weft_init){.kind = WEFT_INIT_ZERO});
+    weft_value other = weft_affine(g, weft_cast(g, tokens, WEFT_F32), 1, -END_OF_IMAGE);
+    other = weft_clamp(g, weft_unary(g, WEFT_OP_SQUARE, other), 0, 1); /* 0 at this token */
+    other = weft_reshape(g, other,
+                         WEFT_SHAPE(weft_dim(g, tokens, 0), weft_dim(g, tokens, 1), 1));
+    return weft_add(g, weft_mul(g, x, other),
+                    weft_mul(g, weft_affine(g, other, -1, 1),
+                             weft_reshape(g, own, WEFT_SHAPE(1, 1, c->width))));
+}
+
+/* Values that the blocks share; [1]: of layers with a window. */
+typedef struct shared {
+    weft_value rope[2][WEFT_MAX_OUTPUTS], hidden[2];
+} shared;
+
+static void shared_of(weft_graph *g, const gemma *c, weft_value mask, int64_t batch, int64_t length,
+                      shared *s)
+{
+    rope_of(g, c, length, c->theta, c->head_norms ? 1 / c->factor : 1, s->rope[0]);
+    if (c->head_norms)
+        rope_of(g, c, length, c->window_theta, 1, s->rope[1]);
+    s->hidden[0] = s->hidden[1] =
+        bias_of(g, c->both_ways ? WEFT_NONE : weft_llama_up_to(g, length), mask, batch, length);
+    if (c->both_ways && length > c->window / 2)
+        s->hidden[1] = bias_of(g, around(g, length, c->window), mask, batch, length);
+}
+
+static weft_value block(weft_graph *g, const gemma *c, int64_t index, const shared *s, weft_value x)
+{
+    static const char *const names[2][2] = {
+        {"input_layernorm", "post_attention_layernorm"},
+        {"pre_self_attn_layernorm", "post_self_attn_layernorm"}};
+    const char *const *name = names[c->both_ways];
+    const int at = c->head_norms && has_window(c, index);
+    weft_graph_push(g, "layers.%d", (int)index);
+    weft_value h = attend(g, c, norm(g, c, name[0], x), s->rope[at], s->hidden[at]);
+    x = weft_add(g, x, norm(g, c, name[1], h));
+    h = feed_forward(g, c, norm(g, c, "pre_feedforward_layernorm", x));
+    x = weft_add(g, x, norm(g, c, "post_feedforward_layernorm", h));
+    weft_graph_pop(g);
+    return x;
+}
+
 static void forward(weft_graph *g, const gemma *c, weft_ports *p)
 {
     const weft_value tokens = p->at[WEFT_PORT_TOKENS];
     const int64_t batch = weft_dim(g, tokens, 0), length = weft_dim(g, tokens, 1);
-    const weft_llama words = {.vocabulary = c->vocabulary, .width = c->width, .pad = c->pad};
-    weft_value rope[2][WEFT_MAX_OUTPUTS]; /* of all keys, of a window */
-    if (length > c->window)
+    shared s;
+    if (length > c->window && !c->both_ways)
         weft_graph_fail(g, WEFT_MSG_MODEL_SHAPE,
                         "%" PRId64 " tokens exceed sliding_window %" PRId64, length, c->window);
     if (weft_graph_check(g) != WEFT_OK)
         return;
-    rope_of(g, c, length, c->theta, c->head_norms ? 1 / c->factor : 1, rope[0]);
-    if (c->head_norms)
-        rope_of(g, c, length, c->window_theta, 1, rope[1]);
-    const weft_value hidden = bias_of(g, p->at[WEFT_PORT_TEXT_MASK], batch, length);
+    shared_of(g, c, p->at[WEFT_PORT_TEXT_MASK], batch, length, &s);
     const weft_shape one = WEFT_SHAPE(batch, 1, length, c->width);
-    weft_value x = weft_affine(g, weft_llama_words(g, &words, tokens),
-                               (float)sqrt((double)c->width), 0),
-               state[MAX_LAYERS + 1];
+    weft_value x = words_of(g, c, tokens), state[MAX_LAYERS + 1];
     for (int64_t i = 0; i < c->layers; i++) {
-        const int at = c->head_norms && has_window(c, i);
         state[i] = weft_reshape(g, x, one);
-        weft_graph_push(g, "layers.%d", (int)i);
-        weft_value h = attend(g, c, norm(g, c, "input_layernorm", x), rope[at], hidden);
-        x = weft_add(g, x, norm(g, c, "post_attention_layernorm", h));
-        h = feed_forward(g, c, norm(g, c, "pre_feedforward_layernorm", x));
-        x = weft_add(g, x, norm(g, c, "post_feedforward_layernorm", h));
-        weft_graph_pop(g);
+        x = block(g, c, i, &s, x);
     }
     x = norm(g, c, "norm", x);
     state[c->layers] = weft_reshape(g, x, one);
@@ -175,7 +242,15 @@ static void build_third(weft_graph *g, const void *config, weft_call call, weft_
     forward(g, &c, p);
 }
 
-/* ---- the family ----------------------------------------------------------------------------- */
+static void build_encoder(weft_graph *g, const void *config, weft_call call, weft_ports *p)
+{
+    gemma c = *(const gemma *)config;
+    c.head_norms = c.both_ways = true;
+    (void)call;
+    forward(g, &c, p);
+}
+
+/* ---- the families --------------------------------------------------------------------------- */
 
 static weft_status check(const void *config, const weft_config_locations *locations)
 {
@@ -221,9 +296,8 @@ static const char *rope_type(const void *config)
     {"head_dim", WEFT_FIELD_I64, AT(head_dim), "256", 2, 1 << 12, .help = "width of a head"}, \
     {"hidden_activation", WEFT_FIELD_FIXED, .fallback = "\"gelu_pytorch_tanh\""}, \
     {"rms_norm_eps", WEFT_FIELD_F64, AT(eps), "1e-6", 1e-12, 1, .help = "epsilon of the RMS norms"}
-#define END \
-    {"sliding_window", WEFT_FIELD_I64, AT(window), "4096", 1, 1 << 24, \
-     .help = "tokens that a text has at most"}, \
+#define END(window_help) \
+    {"sliding_window", WEFT_FIELD_I64, AT(window), "4096", 1, 1 << 24, .help = window_help}, \
     {"attention_bias", WEFT_FIELD_FIXED, .fallback = "false"}, \
     {"pad_token_id", WEFT_FIELD_I64, AT(pad), "0", -1, 1 << 24, \
      .help = "padding token; -1: none"}, \
@@ -238,31 +312,32 @@ static const weft_field fields[] = {
      .help = "scores are divided by the square root of this number"},
     {"attn_logit_softcapping", WEFT_FIELD_F64, AT(cap), "50", 1e-6, 1e12,
      .help = "limit of the scores"},
-    END,
+    END("tokens that a text has at most"),
 };
 
-static const weft_field fields_third[] = {
-    VOCABULARY("262208"),
-    BLOCKS,
-    {"rope_theta", WEFT_FIELD_F64, AT(theta), "1000000", 1, 1e12,
-     .also = "rope_parameters.full_attention.rope_theta",
-     .help = "base of the rotary frequencies of layers without a window"},
-    {"rope_local_base_freq", WEFT_FIELD_F64, AT(window_theta), "10000", 1, 1e12,
-     .also = "rope_parameters.sliding_attention.rope_theta",
-     .help = "base of the rotary frequencies of layers with a window"},
-    {"rope_factor", WEFT_FIELD_F64, AT(factor), "1", 1e-3, 1e6,
-     .also = "rope_parameters.full_attention.factor|rope_scaling.factor",
-     .help = "divisor of the positions in layers without a window"},
-    {"sliding_window_pattern", WEFT_FIELD_I64, AT(period), "6", 1, 1024,
-     .also = "_sliding_window_pattern",
-     .help = "layers of which the last has no window"},
-    {"layer_types", WEFT_FIELD_WORDS, AT(kind), "[]", .capacity = MAX_LAYERS, .count = AT(kinds),
-     .words = layer_words, .help = "kind of each layer; by default the pattern"},
-    {"query_pre_attn_scalar", WEFT_FIELD_F64, AT(scalar), "256", 1e-6, 1e12,
-     .help = "scores are divided by the square root of this number"},
-    {"attn_logit_softcapping", WEFT_FIELD_FIXED, .fallback = "null"},
-    END,
-};
+#define THIRD(window_help) \
+    VOCABULARY("262208"), \
+    BLOCKS, \
+    {"rope_theta", WEFT_FIELD_F64, AT(theta), "1000000", 1, 1e12, \
+     .also = "rope_parameters.full_attention.rope_theta", \
+     .help = "base of the rotary frequencies of layers without a window"}, \
+    {"rope_local_base_freq", WEFT_FIELD_F64, AT(window_theta), "10000", 1, 1e12, \
+     .also = "rope_parameters.sliding_attention.rope_theta", \
+     .help = "base of the rotary frequencies of layers with a window"}, \
+    {"rope_factor", WEFT_FIELD_F64, AT(factor), "1", 1e-3, 1e6, \
+     .also = "rope_parameters.full_attention.factor|rope_scaling.factor", \
+     .help = "divisor of the positions in layers without a window"}, \
+    {"sliding_window_pattern", WEFT_FIELD_I64, AT(period), "6", 1, 1024, \
+     .also = "_sliding_window_pattern", \
+     .help = "layers of which the last has no window"}, \
+    {"layer_types", WEFT_FIELD_WORDS, AT(kind), "[]", .capacity = MAX_LAYERS, .count = AT(kinds), \
+     .words = layer_words, .help = "kind of each layer; by default the pattern"}, \
+    {"query_pre_attn_scalar", WEFT_FIELD_F64, AT(scalar), "256", 1e-6, 1e12, \
+     .help = "scores are divided by the square root of this number"}, \
+    {"attn_logit_softcapping", WEFT_FIELD_FIXED, .fallback = "null"}, \
+    END(window_help)
+static const weft_field fields_third[] = {THIRD("tokens that a text has at most")},
+                        fields_encoder[] = {THIRD("keys around a query in layers with a window")};
 
 static const weft_unused_field unused[] = {
     {"cache_implementation"},
@@ -284,6 +359,17 @@ static const weft_unused_field unused_third[] = {
     {"rope_parameters.sliding_attention.rope_type", "\"default\""},
     {"rope_scaling.rope_type", "\"linear\""},
     {"use_bidirectional_attention", "false"},
+    {NULL},
+};
+
+static const weft_unused_field unused_encoder[] = {
+    {"cache_implementation"},
+    {"dropout_rate", "0"},
+    {"final_logit_softcapping"}, /* of the layer for words */
+    {"max_position_embeddings"}, /* training length; rotary positions have no limit */
+    {"rope_parameters.full_attention.rope_type", .implied = rope_type},
+    {"rope_parameters.sliding_attention.rope_type", "\"default\""},
+    {"rope_scaling.rope_type", "\"linear\""},
     {NULL},
 };
 
@@ -326,6 +412,23 @@ static const weft_key_mapping mappings_third[] = {
     MAPPING("bare", "", NULL, 0),
 };
 
+/* A whole encoder has "text_model." in the names, next to a vision part that weft opens apart. */
+static const weft_rename_rule encoder_rules[] = {{"text_model.", ""}};
+#define ENCODER(name, prefix, rules, count) \
+    {name, prefix "layers.0.pre_self_attn_layernorm.weight", rules, count, \
+     .also = prefix "embed_tokens.eoi_embedding"}
+static const weft_key_mapping mappings_encoder[] = {
+    ENCODER("transformers", "text_model.", encoder_rules, 1),
+    ENCODER("bare", "", NULL, 0),
+};
+
+static const weft_named_config sizes_encoder[] = {
+    {"t5gemma-2-4b",
+     "{\"hidden_size\": 2560, \"intermediate_size\": 10240, \"num_hidden_layers\": 34,"
+     "\"sliding_window\": 1024, \"rope_factor\": 8}"},
+    {NULL, NULL},
+};
+
 const weft_family weft_family_gemma2 = {
     .class_name = "Gemma2Model", .also = "Gemma2ForCausalLM", .role = WEFT_ROLE_TEXT_ENCODER,
     .scope = "text_encoder", .stem = "model", .library = "transformers", .model_type = "gemma2",
@@ -346,5 +449,17 @@ const weft_family weft_family_gemma3 = {
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = weft_text_encoder_shape,
     .build = build_third, .text = text_shape,
     .mapping = mappings_third, .mappings = sizeof mappings_third / sizeof *mappings_third,
+};
+
+const weft_family weft_family_t5gemma2 = {
+    .class_name = "T5Gemma2TextEncoder", .also = "T5Gemma2Encoder", .role = WEFT_ROLE_TEXT_ENCODER,
+    .scope = "text_encoder", .stem = "model", .library = "transformers",
+    .model_type = "t5gemma2_text", .joint = {"t5gemma2_encoder", "text_config", NULL},
+    .config_bytes = sizeof(gemma), .field = fields_encoder,
+    .fields = sizeof fields_encoder / sizeof *fields_encoder,
+    .check = check_third, .unused = unused_encoder, .sizes = sizes_encoder,
+    .port = ports, .ports = sizeof ports / sizeof *ports, .shape = weft_text_encoder_shape,
+    .build = build_encoder, .text = text_shape,
+    .mapping = mappings_encoder, .mappings = sizeof mappings_encoder / sizeof *mappings_encoder,
 };
 /* clang-format on */
