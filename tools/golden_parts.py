@@ -199,8 +199,9 @@ def given(name, **pictures):
         image.save(f"{OUT}/{name}/{what}.png")
 
 
-def variant(name, label, made, scheduler=None, **asked):
+def variant(name, label, made, scheduler=None, guider=None, **asked):
     """Other settings of a folder that is there: asked_LABEL.json, latents_LABEL.npy."""
     np.save(f"{OUT}/{name}/latents_{label}.npy", made[0].permute(1, 2, 3, 0).contiguous().numpy())
-    asked |= {"scheduler": json.loads(scheduler.to_json_string())} if scheduler else {}
+    for part, config in ("scheduler", scheduler), ("guider", guider):
+        asked |= {part: json.loads(config.to_json_string())} if config else {}
     json.dump(asked, open(f"{OUT}/{name}/asked_{label}.json", "w"), indent=1)

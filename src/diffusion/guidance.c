@@ -178,7 +178,8 @@ static void combine_apg(const weft_guidance_params *g, float *conditional,
         const double parallel = own > 0 ? (g->eta - 1) * along / own : 0;
         for (int64_t i = 0; i < each; i++) {
             const double d = average ? (double)average[i] : (double)c[i] - (double)u[i];
-            c[i] = (float)((double)u[i] + s * cut * (d + parallel * (double)c[i]));
+            const float base = g->from_conditional ? c[i] : u[i];
+            c[i] = (float)((double)base + s * cut * (d + parallel * (double)c[i]));
         }
     }
 }

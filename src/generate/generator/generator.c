@@ -35,11 +35,32 @@ static int64_t work_floats(const weft_generator *p)
                  : weft_sampler_workspace_floats(p->options.sampler, solver, all);
 }
 
-/* Floats of x, other, windows and the sampler's memory, which grow with the length of a video. */
+/* Floats of the guider's average. */
+static int64_t average_floats(const weft_generator *p)
+{
+    return weft_generator_averages(p) * p->options.batch * p->shape.begun_floats;
+}
+
+/* Floats of x, other, windows, the guider's average and the sampler's memory, which grow with the
+ * length of a video. */
 static int64_t sampler_floats(const weft_generator *p)
 {
     const int64_t all = p->options.batch * p->shape.begun_floats;
-    return 2 * weft_aligned(all) + window_floats(p) + work_floats(p);
+    return 2 * weft_aligned(all) + window_floats(p) + average_floats(p) +
+           work_floats(p);
+}
+
+/* The guider's average is of one trajectory of the latents of videos. */
+static weft_status check_average(const weft_generator *p)
+{
+    const weft_generator_shape *s = &p->shape;
+    if (!weft_generator_averages(p) || (!s->level_frames && !s->sections.count && !s->sound_steps &&
+                                        s->begun_floats == s->sampled_floats))
+        return WEFT_OK;
+    return weft_error(WEFT_MSG_MODEL_INPUT_UNSUPPORTED,
+                      WEFT_AT(.file = p->model.folder, .key = "guider"),
+                      "guidance with a momentum is not implemented for videos in sections, with "
+                      "sound or with several noise levels. Use --guidance-method cfg.");
 }
 
 /* Reserves the memory of the sampler, in a file if it grows with the length of the video. */
@@ -47,13 +68,16 @@ static weft_status reserve_memory(weft_generator *p)
 {
     const int64_t all = p->options.batch * p->shape.begun_floats;
     weft_generator_memory *m = &p->memory;
+    WEFT_TRY(check_average(p));
     WEFT_TRY(weft_scratch_reserve(weft_generator_offload_dir(p), sampler_floats(p) * 4,
                                   "Write --out to another disk, or make fewer frames",
                                   &m->sampler_buffer));
     m->x = m->sampler_buffer.data;
     m->other = m->x + weft_aligned(all);
     m->windows = m->other + weft_aligned(all);
-    m->work = m->windows + window_floats(p);
+    m->average = m->windows + window_floats(p);
+    m->work = m->average + average_floats(p);
+    m->average = weft_generator_averages(p) ? m->average : NULL;
     m->prediction =
         p->shape.level_frames ? (float *)m->sampler_buffer.data + sampler_floats(p) - all : NULL;
     m->context = weft_alloc_aligned(p->shape.rows * p->model.text.floats * 4);

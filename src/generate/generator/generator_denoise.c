@@ -324,12 +324,19 @@ static weft_status_code predict_at(weft_generator *p, const evaluation *e, float
     }
     const double scale =
         p->trajectory.guidance->takes_scale ? p->options.true_cfg : p->options.guidance;
+    const weft_guider *guider = &p->model.guider;
+    const int64_t frame = p->shape.latent_floats / p->shape.latent[0];
     const weft_guidance_params params = {
         .scale = scale,
         .low_scale = p->options.guidance_low > 0 ? p->options.guidance_low : scale,
         .boundary = p->options.boundary,
         .rescale = p->options.guidance_rescale,
-        .each = p->shape.sampled_floats,
+        .each = guider->per_frame ? frame : p->shape.sampled_floats,
+        .eta = guider->eta,
+        .most = guider->most,
+        .momentum = guider->momentum,
+        .from_conditional = guider->from_conditional,
+        .average = p->memory.average,
         .size = {p->shape.latent[1], p->shape.latent[2], p->model.grid.channels},
         .token = {p->model.patch.factor[1], p->model.patch.factor[2]},
         .time = time,
@@ -782,6 +789,9 @@ static weft_status sample(weft_generator *p, run_state *r, bool resumed)
         if (!resumed || done == 0) {
             r->cursor = (weft_sampler_cursor){0};
             weft_generator_begin_caches(p);
+            if (p->memory.average)
+                memset(p->memory.average, 0,
+                       (size_t)(p->options.batch * p->shape.sampled_floats) * sizeof *x);
         }
         r->cursor.step = done;
         WEFT_TRY(weft_sampler_run(p->options.sampler, &p->trajectory.scheduler.solver,

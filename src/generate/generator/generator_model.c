@@ -160,35 +160,9 @@ out:
     return status;
 }
 
-/* The guiders of diffusers: the class that is implemented, with its defaults. */
-static const weft_json_field guider_fields[] = {{"_class_name", "[\"ClassifierFreeGuidance\"]"},
-                                                {"guidance_scale", NULL},
-                                                {"guidance_rescale", "[0]"},
-                                                {"start", "[0]"},
-                                                {"stop", "[1]"},
-                                                {"enabled", "[true]"},
-                                                {NULL, NULL}};
-
-static weft_status read_guider(const char *folder, double fallback, double *scale)
-{
-    static const char name[] = "guider/guider_config.json";
-    json_t *guider = NULL;
-    char *path = weft_path_join(folder, name);
-    weft_status_code status = WEFT_OK;
-    WEFT_GO(WEFT_ALLOCATED(path, "the model"));
-    WEFT_GO(load_json(folder, name, &guider));
-    WEFT_GO(weft_json_check_foreign(guider, path, "", guider_fields,
-                                    WEFT_MSG_MODEL_CONFIG_UNSUPPORTED));
-    WEFT_GO(weft_json_get_f64_or(guider, "guidance_scale", path, fallback, scale));
-out:
-    json_decref(guider);
-    weft_free(path);
-    return status;
-}
-
-/* The scale in the pipeline's guider, if its folder has one. "is_distilled" of model_index.json is
- * false in Flux 2 klein base, whose pipeline has guidance. */
-static weft_status own_scale(const char *folder, const weft_model *model, double *scale)
+/* The pipeline's guider. "is_distilled" of model_index.json is false in Flux 2 klein base, whose
+ * pipeline has guidance. */
+static weft_status own_guider(const char *folder, const weft_model *model, weft_guider *guider)
 {
     json_t *index = NULL;
     WEFT_TRY(load_json(folder, "model_index.json", &index));
@@ -197,17 +171,19 @@ static weft_status own_scale(const char *folder, const weft_model *model, double
     const weft_status_code status = check_pipeline(folder, index);
     json_decref(index);
     WEFT_TRY(status);
-    return read_guider(folder, omits ? 1 : 4, scale);
+    return weft_guider_read(folder, omits ? 1 : 4, guider);
 }
 
 weft_status weft_generator_own_guidance(const char *folder, double *scale)
 {
     char *path = NULL;
     weft_model model;
+    weft_guider guider;
     WEFT_TRY(check_folder(folder));
     weft_status_code status = WEFT_OK;
     WEFT_GO(weft_model_open_in(folder, WEFT_ROLE_DENOISER, &path, &model));
-    WEFT_GO(own_scale(folder, &model, scale));
+    WEFT_GO(own_guider(folder, &model, &guider));
+    *scale = guider.scale;
 out:
     weft_free(path);
     return status;
@@ -377,9 +353,8 @@ weft_status weft_generator_model_open(const char *folder, weft_generator_options
     if (m->denoiser->family->companion)
         WEFT_TRY(weft_generator_model_check_folder(m, m->denoiser->family->companion->folder));
     WEFT_TRY(set_block_frames(m, o));
-    double scale;
-    WEFT_TRY(own_scale(folder, m->denoiser, &scale));
-    o->guidance = o->guidance < 0 ? scale : o->guidance;
+    WEFT_TRY(own_guider(folder, m->denoiser, &m->guider));
+    o->guidance = o->guidance < 0 ? m->guider.scale : o->guidance;
     WEFT_TRY(read_expert(m, o));
     WEFT_TRY(open_text(m, o));
     WEFT_TRY(weft_model_open_in(folder, WEFT_ROLE_AUTOENCODER, &m->vae_folder, &vae));

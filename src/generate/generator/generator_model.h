@@ -3,6 +3,7 @@
 #define WEFT_GENERATE_GENERATOR_GENERATOR_MODEL_H
 
 #include "generate/generator/generator.h"
+#include "generate/generator/guider.h"
 #include "generate/generator/sound_decoder.h"
 #include "prompt/text_conditioning.h"
 
@@ -20,6 +21,7 @@ typedef struct weft_generator_model {
     weft_grid patch;                                 /* latents to tokens */
     weft_grid grid;                                  /* pixels to latents */
     double fps;
+    weft_guider guider;
     bool published;         /* no weft.json: conditioning as in the model's pipeline */
     bool first_frame;       /* weft.json: trained with a given first frame */
     bool grey_rest;         /* and grey frames after it */

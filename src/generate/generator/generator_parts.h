@@ -88,11 +88,12 @@ typedef struct weft_generator_shape {
  *
  * x, other (batch, latents): the sample, and the unconditional prediction. windows (3, batch,
  * channels): means of the first window with and without prompt, and the shift of another window.
+ * average (batch, latents), directly before work: of the guider, if it averages; otherwise NULL.
  * work: the sampler's memory. All are in sampler_buffer. context (rows, text floats per prompt):
  * text conditioning. */
 typedef struct weft_generator_memory {
     weft_scratch sampler_buffer;
-    float *x, *work, *other, *windows, *context;
+    float *x, *average, *work, *other, *windows, *context;
     float *prediction; /* prediction for all frames; NULL without level_frames */
 } weft_generator_memory;
 

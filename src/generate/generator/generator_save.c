@@ -355,15 +355,22 @@ static weft_status meet(const weft_generator *p, weft_status_code status)
                       : WEFT_OK;
 }
 
-/* Number of history arrays that the sampler reads after `step`. */
+/* Number of arrays that the guider and the sampler read after `step`: an average, and a history. */
 static int64_t histories_at(const weft_generator *p, int64_t step)
 {
     const int64_t all = p->options.batch * p->shape.begun_floats;
     return step == weft_generator_steps(p)
                ? 0
-               : weft_sampler_history_floats(p->options.sampler, &p->trajectory.scheduler.solver,
-                                             all) /
-                     all;
+               : weft_generator_averages(p) +
+                     weft_sampler_history_floats(p->options.sampler,
+                                                 &p->trajectory.scheduler.solver, all) /
+                         all;
+}
+
+/* These arrays. */
+static float *histories_of(const weft_generator *p)
+{
+    return p->memory.average ? p->memory.average : p->memory.work;
 }
 
 static weft_status save_state(weft_generator *p, const char *path)
@@ -371,7 +378,7 @@ static weft_status save_state(weft_generator *p, const char *path)
     weft_saved_latents k = {.cursor = p->sampling.cursor,
                             .histories = histories_at(p, p->sampling.cursor.step),
                             .x = p->memory.x,
-                            .history = p->memory.work};
+                            .history = histories_of(p)};
     weft_generator_noise_dims(p, k.latent);
     return write_saved(p, p->request.first, p->options.batch, &k, path);
 }
@@ -425,7 +432,7 @@ weft_status weft_generator_save_video(weft_generator *p, int64_t prompt, const c
     if (k.histories)
         WEFT_GO(WEFT_NEW(history, k.histories * each, "a sampler state"));
     for (int64_t i = 0; i < k.histories; i++)
-        memcpy(history + i * each, p->memory.work + (i * p->options.batch + row) * each,
+        memcpy(history + i * each, histories_of(p) + (i * p->options.batch + row) * each,
                (size_t)each * sizeof *history);
     k.history = history;
     weft_generator_noise_dims(p, k.latent);
@@ -515,8 +522,8 @@ static weft_status read_state(weft_generator *p, const char *path, int64_t first
     }
     memcpy(p->memory.x + first * each, k.x, (size_t)own * sizeof *p->memory.x);
     for (int64_t i = 0; i < k.histories; i++)
-        memcpy(p->memory.work + (i * p->options.batch + first) * each, k.history + i * own,
-               (size_t)own * sizeof *p->memory.work);
+        memcpy(histories_of(p) + (i * p->options.batch + first) * each, k.history + i * own,
+               (size_t)own * sizeof *k.history);
     p->sampling.cursor = k.cursor;
     p->sampling.resumed = true;
 out:
@@ -542,7 +549,7 @@ weft_status weft_generator_resume_videos(weft_generator *p, char *const *paths,
     weft_generator_set_request(p, prompts, seeds, count);
     /* rows after the last prompt are computed and discarded */
     memset(p->memory.x, 0, (size_t)all * sizeof *p->memory.x);
-    memset(p->memory.work, 0, (size_t)(histories_at(p, 0) * all) * sizeof *p->memory.work);
+    memset(histories_of(p), 0, (size_t)(histories_at(p, 0) * all) * sizeof *p->memory.work);
     for (int64_t i = 0; i < count; i++) {
         const weft_sampler_cursor first = p->sampling.cursor;
         WEFT_TRY(read_state(p, paths[i], i, 1, except));

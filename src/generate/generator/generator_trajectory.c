@@ -95,6 +95,8 @@ static const weft_guidance *own_guidance(const weft_generator_model *m,
     const double sound = m->sound.vae.family ? o->audio_guidance : 0;
     if (o->true_cfg > 1)
         return weft_guidance_find("true_cfg");
+    if (m->guider.method && o->guidance != weft_guider_off(&m->guider))
+        return m->guider.method;
     if (own && o->guidance > 1)
         return weft_guidance_find(own);
     return weft_model_takes(m->denoiser, WEFT_PORT_GUIDANCE)
@@ -150,6 +152,11 @@ weft_status weft_generator_trajectory_choose_guidance(const weft_generator_model
                           "the noise levels of %s have no times from 0 to 1. Omit the option.",
                           t->scheduler.kind->name);
     return WEFT_OK;
+}
+
+int64_t weft_generator_averages(const weft_generator *p)
+{
+    return p->model.guider.averages && p->trajectory.guidance == p->model.guider.method;
 }
 
 /* Noise level i of n: linear in the first half, quadratic in the second, with the same slope at the

@@ -22,6 +22,8 @@ weft_status weft_generator_trajectory_open(const weft_generator_model *model,
 weft_status weft_generator_trajectory_choose_guidance(const weft_generator_model *model,
                                                       const weft_generator_options *options,
                                                       weft_generator_trajectory *trajectory);
+/* 1 if the guider averages the differences of the predictions over the steps, otherwise 0. */
+int64_t weft_generator_averages(const weft_generator *p);
 /* Computes the noise levels of the trajectory, once. */
 weft_status weft_generator_trajectory_set_levels(weft_generator *p);
 void weft_generator_trajectory_close(weft_generator_trajectory *trajectory);

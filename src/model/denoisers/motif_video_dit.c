@@ -82,10 +82,15 @@ static int streams_of(weft_graph *g, const motif_video *c, const weft_ports *in,
                                       patch, WEFT_PATCH_3D, true);
     const weft_value text = weft_nn_embedder(g, "context_embedder", in->at[WEFT_PORT_TEXT],
                                              width_of(c), WEFT_NN_GELU_TANH);
-    /* Without an image, the gradients of its layers are zero. */
-    if (weft_value_ok(in->at[WEFT_PORT_IMAGE]))
-        stream[count++] = (weft_mmdit_stream){
-            .x = weft_mmdit_image_tokens(g, in->at[WEFT_PORT_IMAGE], width_of(c)), .text = true};
+    if (c->image_dim) {
+        const bool given = weft_value_ok(in->at[WEFT_PORT_IMAGE]);
+        const weft_value none =
+            weft_fill(g, WEFT_F32, WEFT_SHAPE(weft_dim(g, text, 0), 1, c->image_dim), 0);
+        const weft_value image = weft_mmdit_image_tokens(
+            g, given ? in->at[WEFT_PORT_IMAGE] : none, width_of(c)); /* else not used */
+        if (given)
+            stream[count++] = (weft_mmdit_stream){.x = image, .text = true};
+    }
     stream[count++] = (weft_mmdit_stream){.x = text, .text = true};
     for (int s = 0; s < count; s++)
         stream[s].temb_bc = temb;
@@ -228,7 +233,8 @@ static const weft_key_mapping mappings[] = {
 };
 
 static const weft_text_encoder_row text_encoders[] = {
-    {"text_encoder", "tokenizer", WEFT_PORT_TEXT, WEFT_PORT_TEXT_MASK, .length = 512},
+    {"text_encoder", "tokenizer", WEFT_PORT_TEXT, WEFT_PORT_TEXT_MASK, .length = 512,
+     .own_side = true},
 };
 
 const weft_family weft_family_motif_video_dit = {
