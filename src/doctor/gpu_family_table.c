@@ -48,6 +48,12 @@ const weft_gpu_family weft_gpu_families[] = {
      "\"text_embed_2_hidden_dim\":4,\"image_embed_dim\":3,\"rope_axes_dim\":[2,2,2]}",
      {2, 2, 2, 2, 4, .text2 = 3, .image = 3,
       .present_ports = GIVEN(TEXT_MASK) | GIVEN(TEXT2_MASK) | GIVEN(IMAGE)}},
+    {"{\"_class_name\":\"MotifVideoTransformer3DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":6,\"in_channels\":5,\"out_channels\":2,\"num_layers\":1,"
+     "\"num_single_layers\":2,\"num_decoder_layers\":1,\"text_embed_dim\":5,"
+     "\"image_embed_dim\":3,\"rope_axes_dim\":[2,2,2],"
+     "\"enable_text_cross_attention_dual\":true,\"enable_text_cross_attention_single\":true}",
+     {2, 2, 4, 4, 4, .image = 4, .present_ports = GIVEN(TEXT_MASK) | GIVEN(IMAGE)}},
     {"{\"_class_name\":\"CosmosTransformer3DModel\",\"num_attention_heads\":2,"
      "\"attention_head_dim\":12,\"in_channels\":3,\"out_channels\":2,\"num_layers\":1,"
      "\"text_embed_dim\":5,\"adaln_lora_dim\":3,\"max_size\":[4,4,8]}",

@@ -427,6 +427,16 @@ static weft_status explain_missing(weft_status_code status, const char *path)
     return status;
 }
 
+/* Whether `word` is in `list`, whose items are separated by '|'. */
+static bool is_listed(const char *list, const char *word)
+{
+    const size_t length = strlen(word);
+    for (const char *at = strstr(list, word); at; at = strstr(at + 1, word))
+        if ((at == list || at[-1] == '|') && (!at[length] || at[length] == '|'))
+            return true;
+    return false;
+}
+
 /* Returns the family of this role in a config.json of several models. NULL: none. */
 static const weft_family *find_joint(const json_t *json, weft_role role)
 {
@@ -434,10 +444,21 @@ static const weft_family *find_joint(const json_t *json, weft_role role)
     for (int i = 0; weft_families[i] && type; i++) {
         const weft_joint_model *joint = &weft_families[i]->joint;
         if (weft_families[i]->role == role && joint->model_type &&
-            !strcmp(joint->model_type, type) && json_object_get(json, joint->key))
+            is_listed(joint->model_type, type) && json_object_get(json, joint->key))
             return weft_families[i];
     }
     return NULL;
+}
+
+bool weft_model_has_part(const char *folder, weft_role role)
+{
+    char *file = weft_path_join(folder, "config.json");
+    json_t *json = NULL;
+    const bool has = file && weft_path_exists(file) && weft_json_load(file, &json) == WEFT_OK &&
+                     find_joint(json, role);
+    json_decref(json);
+    weft_free(file);
+    return has;
 }
 
 static weft_status read_joint(const weft_family *family, const json_t *json, const char *where,

@@ -28,6 +28,8 @@ weft_status weft_model_open(const char *path, weft_model *model);
 /* Like weft_model_open. Returns an error that names the model's role if the role is not `role`. Of
  * several models in one folder (weft_joint_model) it opens the model of this role. */
 weft_status weft_model_open_as(const char *path, weft_role role, weft_model *model);
+/* Whether the config.json of a folder is of several models (weft_joint_model), one of this role. */
+bool weft_model_has_part(const char *folder, weft_role role);
 /* Returns the companion of the model, whose config its own config has; NULL: none. */
 const weft_companion *weft_model_companion(const weft_model *model);
 /* Returns the folder of the companion (weft_companion) of the model in `folder` (heap). NULL: none,

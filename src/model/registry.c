@@ -96,8 +96,9 @@ const weft_family *const weft_families[] = {
     &weft_family_clip_vision_projected, /* CLIPVisionModelWithProjection */
     &weft_family_clip_vision,           /* CLIPVisionModel               */
     &weft_family_vit,                   /* ViTModel                      */
-    &weft_family_siglip_vision,         /* SiglipVisionModel             */
-    &weft_family_t5gemma2, /* T5Gemma2TextEncoder           */
+    /* T5Gemma2TextEncoder; must precede SigLIP, whose names its files have */
+    &weft_family_t5gemma2,
+    &weft_family_siglip_vision, /* SiglipVisionModel             */
     /* Gemma3TextModel; must precede Gemma 2 and Qwen3, whose names its files have */
     &weft_family_gemma3,
     &weft_family_gemma2,          /* Gemma2Model                   */

@@ -47,7 +47,7 @@ static weft_status check_steps(const json_t *json, const char *path, bool stretc
                                      {"do_rescale", "[true]"},
                                      {"do_normalize", "[true]"},
                                      {"do_convert_rgb", NULL},
-                                     {"resample", "[3]"},
+                                     {"resample", "[2, 3]"},
                                      {"rescale_factor", "[0.00392156862745098]"},
                                      {"default_to_square", NULL},
                                      {"data_format", NULL},
@@ -72,6 +72,7 @@ weft_status weft_clip_processor_read(const char *path, int64_t side, weft_clip_p
         p->side = side_of(json_object_get(json, "size"), side);
         p->crop = side_of(json_object_get(json, "crop_size"), side);
         p->stretched = is_stretched(json);
+        p->bilinear = json_integer_value(json_object_get(json, "resample")) == 2;
         WEFT_GO(check_steps(json, path, p->stretched));
         WEFT_GO(read_three(json, "image_mean", path, p->mean));
         WEFT_GO(read_three(json, "image_std", path, p->deviation));
@@ -89,21 +90,54 @@ out:
     return status;
 }
 
+static weft_resample filter_of(const weft_clip_processor *p)
+{
+    return p->bilinear ? WEFT_RESAMPLE_BILINEAR : WEFT_RESAMPLE_BICUBIC;
+}
+
+/* Width and height of an image before the crop. */
+static void sized_of(const weft_clip_processor *p, int64_t w, int64_t h, int64_t sized[2])
+{
+    sized[0] = w < h || p->stretched ? p->side : p->side * w / h;
+    sized[1] = w < h && !p->stretched ? p->side * h / w : p->side;
+}
+
+/* Index of channel i of the cropped image in the image of `sized`. */
+static int64_t cropped(const weft_clip_processor *p, const int64_t sized[2], int64_t i)
+{
+    const int64_t left = (sized[0] - p->crop) / 2, top = (sized[1] - p->crop) / 2;
+    const int64_t c = i % 3, x = i / 3 % p->crop, y = i / 3 / p->crop;
+    return ((top + y) * sized[0] + left + x) * 3 + c;
+}
+
 weft_status weft_clip_processor_run(const weft_clip_processor *p, const uint8_t *rgb, int64_t w,
                                     int64_t h, float *to)
 {
-    const int64_t sized_w = w < h || p->stretched ? p->side : p->side * w / h,
-                  sized_h = w < h && !p->stretched ? p->side * h / w : p->side;
+    int64_t size[2];
     uint8_t *sized;
-    WEFT_TRY(WEFT_NEW(sized, sized_w * sized_h * 3, "an image"));
+    sized_of(p, w, h, size);
+    WEFT_TRY(WEFT_NEW(sized, size[0] * size[1] * 3, "an image"));
     weft_status_code status = WEFT_OK;
-    WEFT_GO(weft_image_resample(WEFT_RESAMPLE_BICUBIC, rgb, w, h, 3, sized, sized_w, sized_h));
-    const int64_t left = (sized_w - p->crop) / 2, top = (sized_h - p->crop) / 2;
-    for (int64_t i = 0; i < p->crop * p->crop * 3; i++) {
-        const int64_t c = i % 3, x = i / 3 % p->crop, y = i / 3 / p->crop;
-        const double v = sized[((top + y) * sized_w + left + x) * 3 + c] / 255.0;
-        to[i] = (float)((v - p->mean[c]) / p->deviation[c]);
-    }
+    WEFT_GO(weft_image_resample(filter_of(p), rgb, w, h, 3, sized, size[0], size[1]));
+    for (int64_t i = 0; i < p->crop * p->crop * 3; i++)
+        to[i] = (float)((sized[cropped(p, size, i)] / 255.0 - p->mean[i % 3]) / p->deviation[i % 3]);
+out:
+    weft_free(sized);
+    return status;
+}
+
+weft_status weft_clip_processor_run_f32(const weft_clip_processor *p, const float *rgb, int64_t w,
+                                        int64_t h, float *to)
+{
+    int64_t size[2];
+    float *sized;
+    sized_of(p, w, h, size);
+    WEFT_TRY(WEFT_NEW(sized, size[0] * size[1] * 3, "an image"));
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_image_resample_f32(filter_of(p), rgb, w, h, 3, sized, size[0], size[1]));
+    for (int64_t i = 0; i < p->crop * p->crop * 3; i++)
+        to[i] = (float)(((double)sized[cropped(p, size, i)] - p->mean[i % 3]) /
+                        p->deviation[i % 3]);
 out:
     weft_free(sized);
     return status;

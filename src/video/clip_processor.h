@@ -14,6 +14,8 @@ typedef struct weft_clip_processor {
     int64_t side, crop;
     double mean[3], deviation[3];
     bool stretched;
+    bool bilinear;  /* the filter; otherwise bicubic */
+    bool unrounded; /* resized colours are not rounded to 8 bits: for weft_clip_processor_run_f32 */
 } weft_clip_processor;
 
 /* Reads a preprocessor_config.json if the file exists. The defaults are CLIP's, for an encoder of
@@ -22,5 +24,8 @@ weft_status weft_clip_processor_read(const char *path, int64_t side, weft_clip_p
 /* Fills to[crop, crop, 3] from an image, u8 [height, width, 3]. */
 weft_status weft_clip_processor_run(const weft_clip_processor *p, const uint8_t *rgb, int64_t width,
                                     int64_t height, float *to);
+/* Fills to[crop, crop, 3] from colours in [0,1], [height, width, 3]. */
+weft_status weft_clip_processor_run_f32(const weft_clip_processor *p, const float *rgb,
+                                        int64_t width, int64_t height, float *to);
 
 #endif

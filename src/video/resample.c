@@ -131,3 +131,36 @@ out:
     weft_free(between);
     return status;
 }
+
+/* Resizes the middle dim of from[outer, from_count, inner] to to[outer, to_count, inner]. */
+static weft_status resize_dim(weft_resample filter, const float *from, int64_t outer,
+                              int64_t from_count, int64_t inner, float *to, int64_t to_count)
+{
+    taps *t = lay_taps(filter, from_count, to_count);
+    WEFT_TRY(WEFT_ALLOCATED(t, "resizing an image"));
+    for (int64_t i = 0; i < outer * to_count * inner; i++) {
+        const taps *own = &t[i / inner % to_count];
+        const float *at =
+            from + (i / inner / to_count * from_count + own->first) * inner + i % inner;
+        double sum = 0;
+        for (int64_t k = 0; k < own->count; k++)
+            sum += (double)own->weight[k] * (double)at[k * inner];
+        to[i] = (float)(sum / (1 << BITS));
+    }
+    weft_free(t);
+    return WEFT_OK;
+}
+
+weft_status weft_image_resample_f32(weft_resample filter, const float *from, int64_t from_w,
+                                    int64_t from_h, int64_t channels, float *to, int64_t to_w,
+                                    int64_t to_h)
+{
+    float *between;
+    weft_status_code status = WEFT_OK;
+    WEFT_TRY(WEFT_NEW(between, from_h * to_w * channels, "resizing an image"));
+    WEFT_GO(resize_dim(filter, from, from_h, from_w, channels, between, to_w));
+    WEFT_GO(resize_dim(filter, between, 1, from_h, to_w * channels, to, to_h));
+out:
+    weft_free(between);
+    return status;
+}

@@ -57,6 +57,11 @@ static const setup variants[] = {
      "\"num_refiner_layers\":1,\"text_embed_dim\":5,\"text_embed_2_dim\":3,"
      "\"text_embed_2_hidden_dim\":4,\"image_embed_dim\":3,\"rope_axes_dim\":[2,2,2]}",
      {2, 2, 2, 2, 4, .text2 = 3}},
+    {"{\"_class_name\":\"MotifVideoTransformer3DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":6,\"in_channels\":2,\"out_channels\":2,\"num_layers\":1,"
+     "\"num_single_layers\":1,\"text_embed_dim\":5,\"rope_axes_dim\":[2,2,2],"
+     "\"enable_text_cross_attention_single\":true}",
+     {2, 2, 4, 4, 4}},
     {"{\"_class_name\":\"CosmosTransformer3DModel\",\"num_attention_heads\":2,"
      "\"attention_head_dim\":12,\"in_channels\":3,\"out_channels\":2,\"num_layers\":1,"
      "\"text_embed_dim\":5,\"adaln_lora_dim\":3,\"extra_pos_embed_type\":null,"

@@ -58,6 +58,7 @@ Test(sizes, published)
         {"sana-video-2b", 2056862144},
         {"sana-video-2b-720p", 2057148928},
         {"kandinsky5-lite", 2007702848},
+        {"motif-video-2b", 2148027968},
         {"kandinsky5-pro", 19311325248},
         {"flux-dev", 11901408320},
         {"flux-schnell", 11891178560},
@@ -206,6 +207,10 @@ Test(sizes, configs_write_what_they_read)
         "{\"_class_name\":\"HunyuanVideo15Transformer3DModel\",\"patch_size_t\":2,"
         "\"text_embed_2_hidden_dim\":64}",
         "{\"_class_name\":\"AutoencoderKLHunyuanVideo15\",\"upsample_match_channel\":false}",
+        "{\"_class_name\":\"MotifVideoTransformer3DModel\",\"image_embed_dim\":64,"
+        "\"num_decoder_layers\":4}",
+        "{\"_class_name\":\"T5Gemma2TextEncoder\",\"rope_factor\":8,"
+        "\"num_hidden_layers\":2,\"layer_types\":[\"full_attention\",\"sliding_attention\"]}",
         "{\"_class_name\":\"FluxTransformer2DModel\",\"guidance_embeds\":true,"
         "\"out_channels\":32}",
         "{\"_class_name\":\"QwenImageTransformer2DModel\",\"zero_cond_t\":true,"

@@ -23,9 +23,7 @@ weft_status weft_clip_picture_processor(const char *folder, int64_t side, weft_c
     return status;
 }
 
-/* Preprocesses an image to (crop, crop, 3). */
-static weft_status preprocess(const weft_clip_processor *p, const char *path, const uint8_t *rgb,
-                              int64_t w, int64_t h, float *to)
+static weft_status check_aspect(const char *path, int64_t w, int64_t h)
 {
     if (w > MOST_ASPECT * h || h > MOST_ASPECT * w)
         return weft_error(
@@ -34,6 +32,14 @@ static weft_status preprocess(const weft_clip_processor *p, const char *path, co
             " pixels are too narrow for the image encoder, which reads the square in the "
             "middle. One side may be up to %d times the other; crop the image.",
             w, h, MOST_ASPECT);
+    return WEFT_OK;
+}
+
+/* Preprocesses an image to (crop, crop, 3). */
+static weft_status preprocess(const weft_clip_processor *p, const char *path, const uint8_t *rgb,
+                              int64_t w, int64_t h, float *to)
+{
+    WEFT_TRY(check_aspect(path, w, h));
     return weft_clip_processor_run(p, rgb, w, h, to);
 }
 
@@ -47,11 +53,30 @@ weft_status weft_clip_picture_file(const weft_clip_processor *p, const char *pat
     return status;
 }
 
-/* Rounds a float frame to 8 bits, as if read from an image file. */
+static weft_status preprocess_f32(const weft_clip_processor *p, const weft_canvas *size,
+                                  const float *frame, float *to)
+{
+    const int64_t count = size->height * size->width * 3;
+    float *rgb;
+    WEFT_TRY(check_aspect("the image", size->width, size->height));
+    WEFT_TRY(WEFT_NEW(rgb, count, "a frame"));
+    for (int64_t i = 0; i < count; i++) {
+        const float v = (frame[i] + 1) / 2;
+        rgb[i] = v < 0 ? 0 : v > 1 ? 1 : v;
+    }
+    const weft_status_code status =
+        weft_clip_processor_run_f32(p, rgb, size->width, size->height, to);
+    weft_free(rgb);
+    return status;
+}
+
+/* Rounds a float frame to 8 bits, as if read from an image file, unless p->unrounded. */
 weft_status weft_clip_picture_frame(const weft_clip_processor *p, const weft_canvas *size,
                                     const float *frame, float *to)
 {
     uint8_t *rgb;
+    if (p->unrounded)
+        return preprocess_f32(p, size, frame, to);
     WEFT_TRY(WEFT_NEW(rgb, size->height * size->width * 3, "a frame"));
     weft_clip_to_u8(frame, 1, size->height, size->width, false, rgb);
     const weft_status_code status =

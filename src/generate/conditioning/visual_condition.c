@@ -5,23 +5,12 @@
 #include "exec/store/weights.h"
 #include "generate/conditioning/clip_preprocess.h"
 #include "generate/conditioning/control_video.h"
+#include "generate/conditioning/image_encoder.h"
 #include "latent/vae_chunks.h"
 #include "model/key_mapping.h"
 #include "model/registry.h"
 
 #include <string.h>
-
-/* An image encoder. */
-typedef struct seer {
-    weft_model model;
-    char *folder;
-    weft_clip_processor processor;
-    weft_graph *graph;
-    weft_program *program;
-    weft_store *store;
-    int64_t side, images;
-    bool bound;
-} seer;
 
 typedef struct weft_visual_condition_workspace {
     weft_visual_inputs files;
@@ -34,7 +23,7 @@ typedef struct weft_visual_condition_workspace {
     weft_vae *image_vae, *video_vae; /* encoders */
     bool bound;                      /* image_vae is bound */
     int64_t image_frames;            /* frames that image_vae encodes */
-    seer seer;                       /* graph NULL: none */
+    weft_image_encoder seer;         /* graph NULL: none */
     weft_clip_processor looks;       /* preprocessing of the text encoder's image; side 0: none */
 } work;
 
@@ -316,67 +305,11 @@ static weft_status check_control(const work *w, const weft_visual_condition_setu
 
 /* ---- the image encoder ----------------------------------------------------------------------- */
 
-static weft_status open_seer(const weft_visual_condition_setup *setup, int images,
-                             weft_visual_condition *visual, seer *s)
-{
-    const char *class_name = weft_model_class(setup->denoiser);
-    const weft_status_code found =
-        weft_model_open_in(setup->folder, WEFT_ROLE_IMAGE_ENCODER, &s->folder, &s->model);
-    if (found != WEFT_OK)
-        return weft_error_add(found,
-                              "This %s takes images from the encoder in the folder image_encoder.",
-                              class_name);
-    weft_model_size size = {.batch = images, .frames = 1, .height = 1, .width = 1, .image = 1};
-    const weft_shape pixels = weft_model_shape(&s->model, &size, WEFT_PORT_VIDEO);
-    s->side = pixels.dim[2];
-    s->images = images;
-    WEFT_TRY(weft_clip_picture_processor(setup->folder, s->side, &s->processor));
-    s->graph = weft_graph_create();
-    s->store = weft_store_create_for(setup->backend);
-    WEFT_TRY(WEFT_ALLOCATED(s->graph && s->store, "the image encoder"));
-    weft_dtype dtype;
-    WEFT_TRY(weft_weights_dtype(s->folder, &dtype));
-    weft_graph_store_weights_as(s->graph, dtype);
-    weft_ports ports = weft_ports_none();
-    ports.at[WEFT_PORT_VIDEO] = weft_input(s->graph, "in", WEFT_F32, pixels);
-    weft_model_call(s->graph, &s->model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, false,
-                    &ports);
-    weft_output(s->graph, "out", ports.at[WEFT_PORT_IMAGE]);
-    WEFT_TRY(weft_graph_check(s->graph));
-    const weft_shape made = weft_value_get(s->graph, ports.at[WEFT_PORT_IMAGE])->shape;
-    size.image = made.dim[1];
-    const weft_shape wanted = weft_model_shape(setup->denoiser, &size, WEFT_PORT_IMAGE);
-    visual->image_tokens = images * made.dim[1];
-    visual->image_width = made.dim[2];
-    if (wanted.dim[2] != made.dim[2] || wanted.dim[1] != visual->image_tokens)
-        return weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT(.file = s->folder),
-                          "the image encoder returns %" PRId64 " tokens of width %" PRId64
-                          " for %d image%s; "
-                          "this %s takes %" PRId64 " of width %" PRId64,
-                          visual->image_tokens, made.dim[2], images, images > 1 ? "s" : "",
-                          class_name, wanted.dim[1], wanted.dim[2]);
-    return weft_program_compile(s->graph, &(weft_program_options){.backend = setup->backend},
-                                &s->program);
-}
-
-static weft_status bind_seer(seer *s)
-{
-    weft_tensors *file;
-    if (s->bound)
-        return WEFT_OK;
-    WEFT_TRY(weft_store_init(s->store, s->graph, 0));
-    WEFT_TRY(weft_key_mapping_open(s->model.family, s->graph, "", s->folder, &file));
-    WEFT_TRY(weft_weights_load(s->store, s->graph, "", file, true));
-    WEFT_TRY(weft_programs_bind(&s->program, 1, s->store, NULL));
-    s->bound = true;
-    return WEFT_OK;
-}
-
 /* Encodes the image files, or `frame` in place of the first one. */
 static weft_status see(work *w, const float *frame, weft_visual_condition *visual)
 {
-    seer *s = &w->seer;
-    WEFT_TRY(bind_seer(s));
+    weft_image_encoder *s = &w->seer;
+    WEFT_TRY(weft_image_encoder_bind(s));
     float *in = weft_program_input(s->program, "in")->data;
     if (frame)
         WEFT_TRY(weft_clip_picture_frame(&s->processor, &w->canvas, frame, in));
@@ -390,14 +323,6 @@ static weft_status see(work *w, const float *frame, weft_visual_condition *visua
     memcpy(visual->image, weft_program_output(s->program, "out")->data,
            (size_t)(visual->image_tokens * visual->image_width) * 4);
     return WEFT_OK;
-}
-
-static void seer_free(seer *s)
-{
-    weft_program_free(s->program);
-    weft_graph_free(s->graph);
-    weft_store_free(s->store);
-    weft_free(s->folder);
 }
 
 weft_status weft_visual_condition_encoder(const weft_visual_condition_setup *setup, int64_t frames,
@@ -415,16 +340,6 @@ weft_status weft_visual_condition_encoder(const weft_visual_condition_setup *set
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
-
-/* A model that also works without an image may be trained without image tokens. Published folders
- * have the encoder. */
-static bool lacks_seer(const weft_visual_condition_setup *setup)
-{
-    char *folder = weft_path_join(setup->folder, "image_encoder");
-    const bool there = !folder || weft_path_is_dir(folder);
-    weft_free(folder);
-    return !there && weft_model_takes_port(setup->denoiser).also_none;
-}
 
 /* The image encoder sees the last image, too. */
 static bool shows_last(const work *w)
@@ -470,8 +385,8 @@ static weft_status open_image(const weft_visual_condition_setup *setup, weft_vis
         WEFT_TRY(weft_clip_picture_processor(setup->folder, setup->vision_side, &w->looks));
     g->image_noise_share = setup->published ? w->how.image_noise_share : 0;
     g->settled = setup->published && !w->files.prefix_frames ? w->how.settled : 0;
-    return weft_model_takes(setup->denoiser, WEFT_PORT_IMAGE) && !lacks_seer(setup)
-               ? open_seer(setup, shows_last(w) ? 2 : 1, g, &w->seer)
+    return weft_model_takes(setup->denoiser, WEFT_PORT_IMAGE) && weft_image_encoder_there(setup)
+               ? weft_image_encoder_open(setup, shows_last(w) ? 2 : 1, g, &w->seer)
                : WEFT_OK;
 }
 
@@ -972,8 +887,7 @@ weft_status weft_visual_condition_read(weft_visual_condition *g)
         WEFT_TRY(use_image(w, g, NULL));
     else if (w->files.before)
         WEFT_TRY(use_before(w, g));
-    seer_free(&w->seer);
-    w->seer = (seer){0};
+    weft_image_encoder_free(&w->seer);
     return WEFT_OK;
 }
 
@@ -982,7 +896,7 @@ void weft_visual_condition_free(weft_visual_condition *g)
     if (g->work) {
         weft_vae_free(g->work->image_vae);
         weft_vae_free(g->work->video_vae);
-        seer_free(&g->work->seer);
+        weft_image_encoder_free(&g->work->seer);
         weft_free(g->work);
     }
     weft_scratch_release(&g->cells);

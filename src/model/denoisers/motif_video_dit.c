@@ -176,7 +176,9 @@ static void frame_condition(const void *config, weft_frame_condition *cond)
         *cond = (weft_frame_condition){.form = WEFT_FRAME_CONDITION_CHANNELS,
                                        .mark_after = true,
                                        .also_none = true,
-                                       .resized = true};
+                                       .resized = true,
+                                       .unrounded = true,
+                                       .image_encoder = "text_encoder"};
 }
 
 /* clang-format off */

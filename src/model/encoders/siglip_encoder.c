@@ -163,16 +163,19 @@ static const weft_named_config sizes[] = {
     {NULL, NULL},
 };
 
-static const weft_rename_rule prefix_rules[] = {{"vision_model.", ""}};
+/* Next to a text encoder it has "vision_tower." in the names. */
+static const weft_rename_rule prefix_rules[] = {{"vision_tower.", ""}, {"vision_model.", ""}};
 static const weft_key_mapping mappings[] = {
-    {"transformers", "vision_model.embeddings.patch_embedding.bias", prefix_rules, 1},
+    {"transformers", "vision_model.embeddings.patch_embedding.bias", prefix_rules, 2},
+    {"transformers", "vision_tower.embeddings.patch_embedding.bias", prefix_rules, 2},
+    {"transformers", "vision_tower.vision_model.embeddings.patch_embedding.bias", prefix_rules, 2},
     {"bare", "embeddings.patch_embedding.bias", NULL, 0},
 };
 
 const weft_family weft_family_siglip_vision = {
     .class_name = "SiglipVisionModel", .role = WEFT_ROLE_IMAGE_ENCODER,
     .scope = "image_encoder", .stem = "model", .library = "transformers",
-    .model_type = "siglip_vision_model", .joint = {"siglip", "vision_config", NULL},
+    .model_type = "siglip_vision_model", .joint = {"siglip|t5gemma2_encoder", "vision_config", NULL},
     .config_bytes = sizeof(siglip), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
