@@ -237,6 +237,11 @@ const weft_gpu_family weft_gpu_families[] = {
      "\"num_key_value_heads\":2,\"head_dim\":4,\"query_pre_attn_scalar\":6,\"rope_factor\":2,"
      "\"sliding_window_pattern\":2}",
      {2, 1, 1, 1, 7, .present_ports = GIVEN(TEXT_MASK)}},
+    {"{\"_class_name\":\"T5Gemma2TextEncoder\",\"vocab_size\":7,\"hidden_size\":12,"
+     "\"intermediate_size\":10,\"num_hidden_layers\":2,\"num_attention_heads\":4,"
+     "\"num_key_value_heads\":2,\"head_dim\":4,\"query_pre_attn_scalar\":6,\"rope_factor\":2,"
+     "\"sliding_window\":6,\"sliding_window_pattern\":2}",
+     {2, 1, 1, 1, 7, .present_ports = GIVEN(TEXT_MASK)}},
     {"{\"_class_name\":\"Gemma2Model\",\"vocab_size\":7,\"hidden_size\":12,"
      "\"intermediate_size\":10,\"num_hidden_layers\":2,\"num_attention_heads\":4,"
      "\"num_key_value_heads\":2,\"head_dim\":4,\"query_pre_attn_scalar\":6}",

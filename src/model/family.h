@@ -511,8 +511,8 @@ typedef struct weft_feature_cache_row {
 typedef struct weft_joint_model {
     /* Of the config.json, or several separated by '|'; NULL: the family is published alone */
     const char *model_type;
-    const char *key;        /* field with this family's config */
-    const char *shared;     /* field of the config.json that this family's config has as well */
+    const char *key;    /* field with this family's config */
+    const char *shared; /* field of the config.json that this family's config has as well */
 } weft_joint_model;
 
 /* A second model of a published pipeline, which is a part of this one here: a WEFT_FIELD_PART. */

@@ -60,7 +60,7 @@ const weft_family *const weft_families[] = {
     /* HunyuanVideoFramepackTransformer3DModel; must precede HunyuanVideo as well */
     &weft_family_framepack_dit,
     &weft_family_hunyuan_video_dit, /* HunyuanVideoTransformer3DModel */
-    &weft_family_motif_video_dit,    /* MotifVideoTransformer3DModel */
+    &weft_family_motif_video_dit,   /* MotifVideoTransformer3DModel */
     &weft_family_cosmos_dit,        /* CosmosTransformer3DModel */
     /* SanaVideoTransformer3DModel; must precede LTX-Video, whose names its files have */
     &weft_family_sana_video_dit,

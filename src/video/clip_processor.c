@@ -120,7 +120,8 @@ weft_status weft_clip_processor_run(const weft_clip_processor *p, const uint8_t 
     weft_status_code status = WEFT_OK;
     WEFT_GO(weft_image_resample(filter_of(p), rgb, w, h, 3, sized, size[0], size[1]));
     for (int64_t i = 0; i < p->crop * p->crop * 3; i++)
-        to[i] = (float)((sized[cropped(p, size, i)] / 255.0 - p->mean[i % 3]) / p->deviation[i % 3]);
+        to[i] =
+            (float)((sized[cropped(p, size, i)] / 255.0 - p->mean[i % 3]) / p->deviation[i % 3]);
 out:
     weft_free(sized);
     return status;
@@ -136,8 +137,8 @@ weft_status weft_clip_processor_run_f32(const weft_clip_processor *p, const floa
     weft_status_code status = WEFT_OK;
     WEFT_GO(weft_image_resample_f32(filter_of(p), rgb, w, h, 3, sized, size[0], size[1]));
     for (int64_t i = 0; i < p->crop * p->crop * 3; i++)
-        to[i] = (float)(((double)sized[cropped(p, size, i)] - p->mean[i % 3]) /
-                        p->deviation[i % 3]);
+        to[i] =
+            (float)(((double)sized[cropped(p, size, i)] - p->mean[i % 3]) / p->deviation[i % 3]);
 out:
     weft_free(sized);
     return status;

@@ -154,3 +154,14 @@ Test(guidance, apg_averages_differences)
         }
     }
 }
+
+/* The update of the original formulation is added to the conditional prediction, so that its scale
+ * is smaller by 1 (without momentum and limit, and with all of the parallel part). */
+Test(guidance, apg_of_the_conditional)
+{
+    float a[4], b[4];
+    guide("apg", (weft_guidance_params){.scale = 2, .eta = 1, .from_conditional = true}, a);
+    guide("cfg", (weft_guidance_params){.scale = 3}, b);
+    for (int i = 0; i < 2; i++)
+        cr_expect_float_eq(a[i], b[i], 1e-5, "%d: %g, not %g", i, (double)a[i], (double)b[i]);
+}

@@ -64,14 +64,18 @@ for name in chronoedit/reasoning skyreels/lag skyreels/image skyreels/image2 sky
     cosmos25/image cosmos25/video cosmos25/video1 cosmos25_transfer/weak wan_vace/weak sana/empty sana/i2v sana_720/i2v motif/cfg motif/i2v ltx2/i2v ltx23/i2v ltx23/rescale; do
     check "${name/\//_}" same_latents "${name%/*}" "${name#*/}"
 done
-# Tokens of the image to edit are split over ranks like the others.
-an_edit_by_ranks() {
-    local mpirun
+# Tokens of an image are split over ranks like the others.
+by_ranks() { # NAME VARIANT OPTIONS...
+    local mpirun name=$1 variant=$2
+    shift 2
     mpirun=$(command -v mpirun.openmpi || command -v mpirun) || skip "no mpirun"
-    printf '#!/bin/bash\nexec "%s" --oversubscribe -n 2 "%s" "$@" --parallel cp=2\n' "$mpirun" "$WEFT" >weft_by_ranks
+    mkdir -p "by_ranks/$name.$*" && cd "by_ranks/$name.$*" || return
+    printf '#!/bin/bash\nexec "%s" --oversubscribe -n 2 "%s" "$@" %s\n' "$mpirun" "$WEFT" "$*" >weft_by_ranks
     chmod +x weft_by_ranks
-    mkdir by_ranks && cd by_ranks || return
-    WEFT=../weft_by_ranks same_latents flux2 edit
+    WEFT=$PWD/weft_by_ranks same_latents "$name" "$variant"
 }
-check flux2_edit_by_ranks an_edit_by_ranks
+check flux2_edit_by_ranks by_ranks flux2 edit --parallel cp=2
+for axis in tp cp fsdp cfg; do check "motif_i2v_by_ranks_of_$axis" by_ranks motif i2v --parallel $axis=2; done
+check motif_i2v_by_ranks_of_sp by_ranks motif i2v --parallel tp=2 --parallel sequence_parallel=true
+check motif_i2v_by_ranks_of_ring by_ranks motif i2v --parallel cp=2 --parallel context=ring
 finish

@@ -197,14 +197,16 @@ PY
     refused '*-unsupported' "file=fields/$file" "key=$key" -- --model fields --frames 13 --height 32 --width 32 "$@"
 }
 for field in 'hunyuan15 guider/guider_config.json guidance_rescale 0.5' 'hunyuan15 guider/guider_config.json _class_name "SkipLayerGuidance"' \
-    'hunyuan15 guider/guider_config.json new_switch true' 'hunyuan15 transformer/config.json new_switch true' \
+    'hunyuan15 guider/guider_config.json new_switch true' 'motif guider/guider_config.json adaptive_projected_guidance_norm_dim [-1]' \
+    'motif guider/guider_config.json start 0.5' 'motif guider/guider_config.json new_switch true' 'motif transformer/config.json qk_norm "layer_norm"' \
+    'hunyuan15 transformer/config.json new_switch true' \
     'hunyuan15 vae/config.json new_switch true' 'hunyuan15 text_encoder/config.json new_switch true' \
     'hunyuan15 scheduler/scheduler_config.json new_switch true' \
     'mochi model_index.json force_zeros_for_empty_prompt true' 'mochi model_index.json new_switch 1'; do
     # shellcheck disable=SC2086 # four words
     check "other_field_$(echo $field | tr ' /' '__')" other_fields_are_refused $field
 done
-for field in 'new_switch true' 'resample 2' 'do_center_crop false' 'rescale_factor 0.5'; do
+for field in 'new_switch true' 'resample 1' 'do_center_crop false' 'rescale_factor 0.5'; do
     # shellcheck disable=SC2086 # two words
     check "other_field_preprocessor_${field/ /_}" other_fields_are_refused wan_i2v image_processor/preprocessor_config.json $field \
         --image "$SRC/tests/golden/pipelines/wan_i2v/image.png"

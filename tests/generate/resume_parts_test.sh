@@ -1,7 +1,7 @@
 #!/bin/bash
 # Videos that are denoised in parts resume bitwise after a kill in each step: sections of Framepack, blocks of frames with levels of
 # their own in two windows of SkyReels-V2, and steps of ChronoEdit with and without reasoning frames. Kandinsky 5 changes its first
-# frames once, after the last step.
+# frames once, after the last step. The guider of Motif-Video averages over the steps.
 . "$SRC/tests/check.sh"
 export OMP_NUM_THREADS=1
 source "$SRC/tests/signal_at.sh"
@@ -24,4 +24,5 @@ check levels resumes skyreels 5 --window 13 --window-overlap 5 --window-mode his
 check reasoning resumes chronoedit 3 --image "$folder/chronoedit/image.png" --frames 5 --reasoning-frames 17 --reasoning-steps 1 --steps 3 \
     --width 32
 check settled resumes kandinsky5 2 --image "$folder/kandinsky5/image_i2v.png" --frames 21 --steps 2 --width 48
+check average resumes motif 3 --frames 5 --steps 3 --width 48
 finish

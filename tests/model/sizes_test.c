@@ -58,7 +58,7 @@ Test(sizes, published)
         {"sana-video-2b", 2056862144},
         {"sana-video-2b-720p", 2057148928},
         {"kandinsky5-lite", 2007702848},
-        {"motif-video-2b", 2148027968},
+        {"motif-video-2b", 2151132608},
         {"kandinsky5-pro", 19311325248},
         {"flux-dev", 11901408320},
         {"flux-schnell", 11891178560},

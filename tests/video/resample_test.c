@@ -1,6 +1,7 @@
 #include "video/resample.h"
 
 #include <criterion/criterion.h>
+#include <math.h>
 
 /* The result of Pillow 12 for image[y][x] = (7 i^2 + 13 i) mod 256, i = 5 y + x. */
 static const uint8_t lanczos_small[9] = {52, 62, 149, 161, 133, 61, 196, 191, 155};
@@ -54,4 +55,20 @@ Test(resample, a_side_that_stays_is_copied)
     resized(WEFT_RESAMPLE_BILINEAR, 1, 10, 4, wide);
     for (int y = 0; y < 4; y++) /* the outermost pixels are those of the edge */
         cr_assert_eq(wide[10 * y], same[5 * y]);
+}
+
+/* Up to the rounding of two passes, and outside of [0,255] where the filter overshoots. */
+Test(resample, numbers_are_not_rounded)
+{
+    float from[20], to[48];
+    for (int i = 0; i < 20; i++)
+        from[i] = (float)(uint8_t)(7 * i * i + 13 * i);
+    cr_assert_eq(weft_image_resample_f32(WEFT_RESAMPLE_BICUBIC, from, 5, 4, 1, to, 3, 3), WEFT_OK);
+    for (int i = 0; i < 9; i++)
+        cr_assert_float_eq(to[i], bicubic_small[i], 1.1, "pixel %d: %g, not %d", i, (double)to[i],
+                           bicubic_small[i]);
+    cr_assert_eq(weft_image_resample_f32(WEFT_RESAMPLE_BICUBIC, from, 5, 4, 1, to, 8, 6), WEFT_OK);
+    cr_assert_lt(to[0], 0); /* limited to 0 in 8 bits */
+    for (int i = 0; i < 16; i++)
+        cr_assert(to[i] < 0 || fabsf(to[i] - (float)bicubic_large[i / 8][i % 8]) < 1.1f);
 }

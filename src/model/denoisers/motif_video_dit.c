@@ -86,8 +86,8 @@ static int streams_of(weft_graph *g, const motif_video *c, const weft_ports *in,
         const bool given = weft_value_ok(in->at[WEFT_PORT_IMAGE]);
         const weft_value none =
             weft_fill(g, WEFT_F32, WEFT_SHAPE(weft_dim(g, text, 0), 1, c->image_dim), 0);
-        const weft_value image = weft_mmdit_image_tokens(
-            g, given ? in->at[WEFT_PORT_IMAGE] : none, width_of(c)); /* else not used */
+        const weft_value image = weft_mmdit_image_tokens(g, given ? in->at[WEFT_PORT_IMAGE] : none,
+                                                         width_of(c)); /* else not used */
         if (given)
             stream[count++] = (weft_mmdit_stream){.x = image, .text = true};
     }
@@ -148,9 +148,8 @@ static weft_shape shape(const void *config, const weft_model_size *s, weft_port 
 {
     const motif_video *c = config;
     if (port == WEFT_PORT_IMAGE)
-        return c->image_dim
-                   ? WEFT_SHAPE(s->batch, s->image ? s->image : IMAGE_TOKENS, c->image_dim)
-                   : WEFT_SCALAR;
+        return c->image_dim ? WEFT_SHAPE(s->batch, s->image ? s->image : IMAGE_TOKENS, c->image_dim)
+                            : WEFT_SCALAR;
     return weft_denoiser_shape(s, port, c->in_channels, c->text_dim);
 }
 

@@ -32,7 +32,7 @@ typedef struct gemma {
     double theta, eps, scalar, cap;
     /* Gemma 3 and T5Gemma 2 */
     bool head_norms;
-    bool both_ways; /* T5Gemma 2 */
+    bool both_ways;                  /* T5Gemma 2 */
     double window_theta, factor;     /* base in layers with a window; divisor of other positions */
     int64_t period;                  /* the last of `period` layers has no window */
     int64_t kinds, kind[MAX_LAYERS]; /* kinds of all layers; none: by `period` */
@@ -165,8 +165,7 @@ static weft_value words_of(weft_graph *g, const gemma *c, weft_value tokens)
                                       WEFT_SHAPE(c->width), (weft_init){.kind = WEFT_INIT_ZERO});
     weft_value other = weft_affine(g, weft_cast(g, tokens, WEFT_F32), 1, -END_OF_IMAGE);
     other = weft_clamp(g, weft_unary(g, WEFT_OP_SQUARE, other), 0, 1); /* 0 at this token */
-    other = weft_reshape(g, other,
-                         WEFT_SHAPE(weft_dim(g, tokens, 0), weft_dim(g, tokens, 1), 1));
+    other = weft_reshape(g, other, WEFT_SHAPE(weft_dim(g, tokens, 0), weft_dim(g, tokens, 1), 1));
     return weft_add(g, weft_mul(g, x, other),
                     weft_mul(g, weft_affine(g, other, -1, 1),
                              weft_reshape(g, own, WEFT_SHAPE(1, 1, c->width))));
