@@ -312,7 +312,8 @@ static json_t *write_each(const weft_field *f, const void *config)
 static weft_status check_each(const weft_field *f, const char *where, const json_t *value,
                               const void *config)
 {
-    json_t *known = write_each(f, config);
+    const bool alone = f->spread && !json_is_array(value);
+    json_t *known = alone ? json_loads(f->fallback, JSON_DECODE_ANY, NULL) : write_each(f, config);
     char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
     const weft_status_code status =
         !known || !text ? weft_no_memory("%s", where)

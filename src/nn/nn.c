@@ -215,6 +215,25 @@ weft_value weft_nn_conv_by(weft_graph *g, const weft_nn_layer *layer, weft_value
     return conv(g, x, layer->weight, layer->bias, shape);
 }
 
+weft_value weft_nn_conv_channels(weft_graph *g, weft_value x, int dim, int64_t side,
+                                 weft_value kernel, weft_value bias)
+{
+    const int64_t rows = weft_dim(g, x, dim), columns = weft_dim(g, x, dim + 1), around = side / 2,
+                  channels = last_dim(g, x);
+    const weft_value padded =
+        weft_pad(g, weft_pad(g, x, dim, around, around), dim + 1, around, around);
+    weft_value sum = bias;
+    for (int64_t i = 0; i < side * side; i++) {
+        const weft_value moved = weft_slice(g, weft_slice(g, padded, dim, i / side, rows), dim + 1,
+                                            i % side, columns),
+                         tap =
+                             weft_reshape(g, weft_slice(g, kernel, 1, i, 1), WEFT_SHAPE(channels)),
+                         term = weft_mul(g, moved, tap);
+        sum = weft_value_ok(sum) ? weft_add(g, term, sum) : term;
+    }
+    return sum;
+}
+
 void weft_nn_count_tokens(weft_graph *g, weft_value latents, const int64_t patch[3],
                           int64_t size[3])
 {
@@ -603,6 +622,26 @@ weft_value weft_nn_unpack(weft_graph *g, weft_value x_bsc, const int64_t size[3]
 {
     const int64_t patch[3] = {1, side, side}, channels = weft_dim(g, x_bsc, 2) / (side * side);
     return weft_nn_unpatch(g, weft_nn_channels_last(g, x_bsc, channels), size, patch);
+}
+
+weft_value weft_nn_pixel_unshuffle(weft_graph *g, weft_value x, int64_t side)
+{
+    if (!weft_value_ok(x))
+        return x;
+    const weft_shape whole = weft_value_get(g, x)->shape;
+    const int64_t *d = whole.dim;
+    return weft_reshape(g, weft_nn_pack(g, x, side),
+                        WEFT_SHAPE(d[0], d[1], d[2] / side, d[3] / side, d[4] * side * side));
+}
+
+weft_value weft_nn_pixel_shuffle(weft_graph *g, weft_value x, int64_t side)
+{
+    if (!weft_value_ok(x))
+        return x;
+    const weft_shape whole = weft_value_get(g, x)->shape;
+    const int64_t *d = whole.dim, size[3] = {d[1], d[2], d[3]};
+    return weft_nn_unpack(g, weft_reshape(g, x, WEFT_SHAPE(d[0], d[1] * d[2] * d[3], d[4])), size,
+                          side);
 }
 
 weft_value weft_nn_repeat(weft_graph *g, weft_value x, const int64_t times[3])

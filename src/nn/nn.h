@@ -92,6 +92,11 @@ weft_value weft_nn_conv(weft_graph *g, const char *name, weft_value x, int64_t o
  * is not used. */
 weft_value weft_nn_conv_by(weft_graph *g, const weft_nn_layer *layer, weft_value x,
                            const weft_conv_shape *shape);
+/* Convolves each channel of x with its own kernel over two neighbouring dims, `dim` (rows) and the
+ * next (columns), with zeros around, same size. The last dim has the channels I. `kernel` (I, side
+ * side), side odd; `bias` (I) or WEFT_NONE. */
+weft_value weft_nn_conv_channels(weft_graph *g, weft_value x, int dim, int64_t side,
+                                 weft_value kernel, weft_value bias);
 
 /* Storage of the weight of a patch embedding. */
 typedef enum weft_patch_form {
@@ -176,7 +181,10 @@ weft_value weft_nn_fold(weft_graph *g, weft_value x, const int64_t patch[3]);
  * back for a grid of tokens. */
 weft_value weft_nn_pack(weft_graph *g, weft_value latents, int64_t side);
 weft_value weft_nn_unpack(weft_graph *g, weft_value x_bsc, const int64_t size[3], int64_t side);
-/* (B,T,Y,X,C) to (B,T,Y/p,X/p,C p p), the channels as (C,px,py), and back. */
+/* (B,T,Y,X,C) to (B,T,Y/p,X/p,C p p), the channels as (C,py,px), and back. */
+weft_value weft_nn_pixel_unshuffle(weft_graph *g, weft_value x, int64_t side);
+weft_value weft_nn_pixel_shuffle(weft_graph *g, weft_value x, int64_t side);
+/* The same with the channels as (C,px,py). */
 weft_value weft_nn_pixels_in(weft_graph *g, weft_value x, int64_t patch);
 weft_value weft_nn_pixels_out(weft_graph *g, weft_value x, int64_t patch);
 /* Repeats every frame, row and column of (B,T,Y,X,C) the given number of times. */

@@ -103,36 +103,15 @@ static void build(weft_graph *g, const void *config, weft_call call, weft_ports 
     weft_ports_set_posterior(g, encode(&co, c, ports->at[WEFT_PORT_VIDEO]), ports);
 }
 
-/* (B,T,Y,X,C) to (B,T,Y/2,X/2,4 C) */
-static weft_value join_parts(weft_graph *g, weft_value x)
-{
-    if (!weft_value_ok(x))
-        return x;
-    const weft_shape whole = weft_value_get(g, x)->shape;
-    return weft_reshape(g, weft_nn_pack(g, x, PART),
-                        WEFT_SHAPE(whole.dim[0], whole.dim[1], whole.dim[2] / PART,
-                                   whole.dim[3] / PART, whole.dim[4] * PART * PART));
-}
-
-static weft_value split_parts(weft_graph *g, weft_value x)
-{
-    if (!weft_value_ok(x))
-        return x;
-    const weft_shape whole = weft_value_get(g, x)->shape;
-    const int64_t *d = whole.dim, size[3] = {d[1], d[2], d[3]};
-    return weft_nn_unpack(g, weft_reshape(g, x, WEFT_SHAPE(d[0], d[1] * d[2] * d[3], d[4])), size,
-                          PART);
-}
-
 static void build_flux2(weft_graph *g, const void *config, weft_call call, weft_ports *ports)
 {
     if (call.kind == WEFT_CALL_DECODE)
-        ports->at[WEFT_PORT_LATENTS] = split_parts(g, ports->at[WEFT_PORT_LATENTS]);
+        ports->at[WEFT_PORT_LATENTS] = weft_nn_pixel_shuffle(g, ports->at[WEFT_PORT_LATENTS], PART);
     build(g, config, call, ports);
     if (call.kind == WEFT_CALL_DECODE)
         return;
-    ports->at[WEFT_PORT_MEAN] = join_parts(g, ports->at[WEFT_PORT_MEAN]);
-    ports->at[WEFT_PORT_LOGVAR] = join_parts(g, ports->at[WEFT_PORT_LOGVAR]);
+    ports->at[WEFT_PORT_MEAN] = weft_nn_pixel_unshuffle(g, ports->at[WEFT_PORT_MEAN], PART);
+    ports->at[WEFT_PORT_LOGVAR] = weft_nn_pixel_unshuffle(g, ports->at[WEFT_PORT_LOGVAR], PART);
 }
 
 static weft_shape shape_flux2(const void *config, const weft_model_size *s, weft_port port)

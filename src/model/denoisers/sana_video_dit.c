@@ -130,21 +130,6 @@ static weft_value bias_of(weft_graph *g, int64_t count)
     return weft_param(g, "bias", WEFT_F32, WEFT_SHAPE(count), (weft_init){.kind = WEFT_INIT_ZERO});
 }
 
-/* Each channel of x (B,Y,X,T,I) convolved in its frame. `kernel` (I,9), `bias` (I). */
-static weft_value convolve_channels(weft_graph *g, weft_value x, weft_value kernel, weft_value bias)
-{
-    const int64_t rows = weft_dim(g, x, 1), columns = weft_dim(g, x, 2), inner = weft_dim(g, x, 4);
-    const weft_value padded = weft_pad(g, weft_pad(g, x, 1, 1, 1), 2, 1, 1);
-    weft_value sum = bias;
-    for (int i = 0; i < TAPS * TAPS; i++) {
-        const weft_value moved =
-            weft_slice(g, weft_slice(g, padded, 1, i / TAPS, rows), 2, i % TAPS, columns);
-        const weft_value tap = weft_reshape(g, weft_slice(g, kernel, 1, i, 1), WEFT_SHAPE(inner));
-        sum = weft_add(g, weft_mul(g, moved, tap), sum);
-    }
-    return sum;
-}
-
 /* x (B,N,T,C) with the sum of three frames, each times its own matrix: "conv_temp". */
 static weft_value convolve_frames(weft_graph *g, weft_value x)
 {
@@ -216,7 +201,7 @@ static weft_value convolve(weft_graph *g, const sana_video *c, weft_value x, con
         weft_graph_pop(g);
         h[i] = weft_reshape(g, h[i], WEFT_SHAPE(batch, size[1], size[2], size[0], inner));
         weft_graph_push(g, "conv_depth");
-        h[i] = convolve_channels(g, h[i], halves[i].kernel, halves[i].kernel_bias);
+        h[i] = weft_nn_conv_channels(g, h[i], 1, TAPS, halves[i].kernel, halves[i].kernel_bias);
         weft_graph_pop(g);
     }
     x = weft_mul(g, h[0], weft_unary(g, WEFT_OP_SILU, h[1]));
