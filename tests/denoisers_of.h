@@ -38,6 +38,12 @@ static const example denoisers_of[] = {
       .present_ports = GIVEN(TEXT_MASK) | GIVEN(HISTORY) | GIVEN(HISTORY_2X) |
                        GIVEN(HISTORY_4X)},
      4, 4, false},
+    {"{\"_class_name\":\"HeliosTransformer3DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":6,\"in_channels\":2,\"out_channels\":2,\"text_dim\":5,"
+     "\"freq_dim\":4,\"ffn_dim\":10,\"num_layers\":3,\"rope_dim\":[2,2,2]}",
+     {2, 2, 4, 4, 3, .history = {2, 1, 4},
+      .present_ports = GIVEN(HISTORY) | GIVEN(HISTORY_2X) | GIVEN(HISTORY_4X)},
+     3, 6, true},
     {"{\"_class_name\":\"CosmosTransformer3DModel\",\"num_attention_heads\":2,"
      "\"attention_head_dim\":12,\"in_channels\":2,\"out_channels\":2,\"num_layers\":3,"
      "\"text_embed_dim\":5,\"adaln_lora_dim\":3,\"extra_pos_embed_type\":null}",

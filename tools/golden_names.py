@@ -6,7 +6,7 @@ import json
 import os
 
 import torch
-from diffusers import AutoencoderKLLTX2Audio, MotifVideoTransformer3DModel, SanaVideoTransformer3DModel, ZImageTransformer2DModel
+from diffusers import AutoencoderKLLTX2Audio, MotifVideoTransformer3DModel, HeliosTransformer3DModel, SanaVideoTransformer3DModel, ZImageTransformer2DModel
 
 OUT = "tests/golden/names"
 
@@ -27,7 +27,8 @@ def motif():
 
 os.makedirs(OUT, exist_ok=True)
 MADE = {"z_image": ZImageTransformer2DModel, "sana_video": sana, "sana_video_720": sana_720, "ltx2_audio_vae": AutoencoderKLLTX2Audio,
-        "motif_video": motif}
+        "motif_video": motif,
+        "helios": HeliosTransformer3DModel}
 for name, made in MADE.items():
     with torch.device("meta"):
         model = made()

@@ -19,6 +19,14 @@ const weft_gpu_family weft_gpu_families[] = {
      "\"attention_head_dim\":6,\"in_channels\":2,\"text_dim\":5,\"freq_dim\":4,\"ffn_dim\":10,"
      "\"num_layers\":1,\"inject_sample_info\":true}",
      {2, 2, 4, 4, 3, .times = 2, .present_ports = GIVEN(FPS)}},
+    {"{\"_class_name\":\"HeliosTransformer3DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":6,\"in_channels\":2,\"out_channels\":2,\"text_dim\":5,"
+     "\"freq_dim\":4,\"ffn_dim\":10,\"num_layers\":2,\"rope_dim\":[2,2,2],"
+     "\"is_amplify_history\":true}",
+     {2, 2, 4, 4, 3, .history = {2, 2, 4},
+      .present_ports = GIVEN(INDEX) | GIVEN(HISTORY) | GIVEN(HISTORY_2X) | GIVEN(HISTORY_4X) |
+                       GIVEN(HISTORY_INDEX) | GIVEN(HISTORY_2X_INDEX) |
+                       GIVEN(HISTORY_4X_INDEX)}},
     {"{\"_class_name\":\"WanVACETransformer3DModel\",\"num_attention_heads\":2,"
      "\"attention_head_dim\":6,\"in_channels\":2,\"text_dim\":5,\"freq_dim\":4,\"ffn_dim\":10,"
      "\"num_layers\":2,\"vace_layers\":[0,1],\"vace_in_channels\":3}",

@@ -96,6 +96,12 @@ static weft_status find_video_size(const weft_parity *p, const weft_port_row *ro
     return WEFT_OK;
 }
 
+void weft_parity_size_history(const weft_stored_tensor *t, weft_port port, weft_model_size *size)
+{
+    if (port >= WEFT_PORT_HISTORY && port <= WEFT_PORT_HISTORY_4X)
+        size->history[port - WEFT_PORT_HISTORY] = t->rank == 5 ? t->dim[2] : 0;
+}
+
 weft_status weft_parity_find_size(weft_parity *p)
 {
     weft_model_size *size = &p->size;
@@ -142,9 +148,8 @@ weft_status weft_parity_find_size(weft_parity *p)
             size->edited = t->rank == 3 && one > 0 ? t->dim[1] / one : 0;
         } else if (row->port == WEFT_PORT_IMAGE) {
             size->image = t->rank == 3 ? t->dim[1] : 0;
-        } else if (row->port >= WEFT_PORT_HISTORY && row->port <= WEFT_PORT_HISTORY_4X) {
-            size->history[row->port - WEFT_PORT_HISTORY] = t->rank == 5 ? t->dim[2] : 0;
         }
+        weft_parity_size_history(t, row->port, size);
     }
     return size->batch ? WEFT_OK
                        : weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = p->file),

@@ -170,6 +170,8 @@ static weft_status find_size(training *t, const weft_port_row *latents)
             size->text2 = s->dim[s->rank - 2];
         if (s && s->rank == 3 && row->port == WEFT_PORT_IMAGE)
             size->image = s->dim[1];
+        if (s)
+            weft_parity_size_history(s, row->port, size);
     }
     t->p->size = *size;
     return WEFT_OK;

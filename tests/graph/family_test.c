@@ -47,6 +47,19 @@ static const setup variants[] = {
      "\"attention_head_dim\":6,\"in_channels\":2,\"text_dim\":5,\"freq_dim\":4,\"ffn_dim\":10,"
      "\"num_layers\":1,\"num_frame_per_block\":2}",
      {2, 4, 4, 4, 3}},
+    {"{\"_class_name\":\"HeliosTransformer3DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":6,\"in_channels\":2,\"out_channels\":2,\"text_dim\":5,"
+     "\"freq_dim\":4,\"ffn_dim\":10,\"num_layers\":1,\"rope_dim\":[2,2,2],"
+     "\"cross_attn_norm\":false,\"guidance_cross_attn\":false,"
+     "\"zero_history_timestep\":false,\"is_amplify_history\":true,"
+     "\"history_scale_mode\":\"scalar\"}",
+     {2, 2, 4, 4, 3, .history = {2, 1, 4},
+      .present_ports = GIVEN(HISTORY) | GIVEN(HISTORY_2X) | GIVEN(HISTORY_4X)}},
+    {"{\"_class_name\":\"HeliosTransformer3DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":6,\"in_channels\":2,\"out_channels\":2,\"text_dim\":5,"
+     "\"freq_dim\":4,\"ffn_dim\":10,\"num_layers\":1,\"rope_dim\":[2,2,2],"
+     "\"has_multi_term_memory_patch\":false}",
+     {2, 2, 4, 4, 3}},
     {"{\"_class_name\":\"CogVideoXTransformer3DModel\",\"num_attention_heads\":2,"
      "\"attention_head_dim\":16,\"in_channels\":3,\"out_channels\":2,\"time_embed_dim\":6,"
      "\"ofs_embed_dim\":6,\"text_embed_dim\":5,\"num_layers\":1,\"patch_size_t\":2,"

@@ -37,6 +37,10 @@ def skyreels(n):
     return sub(wan(n), (r"^fps_projection\.net\.0\.proj", "fps_projection.0"), (r"^fps_projection\.net\.2", "fps_projection.2"))
 
 
+def helios(n):
+    return "head.modulation" if n == "norm_out.scale_shift_table" else wan(n)
+
+
 def wan_vace(n):
     return sub(n, (r"\.proj_in", ".before_proj"), (r"\.proj_out", ".after_proj")) if re.search(r"blocks\.\d+\.proj_", n) else wan(n)
 
@@ -343,6 +347,7 @@ TINY_I2V = {**TINY_WAN, "in_channels": 12, "image_dim": 6, "added_kv_proj_dim": 
 FAMILIES = {
     "chronoedit": (wan, {"_class_name": "ChronoEditTransformer3DModel", **TINY_I2V, "attention_head_dim": 12, "added_kv_proj_dim": 24}),
     "skyreels": (skyreels, {"_class_name": "SkyReelsV2Transformer3DModel", **TINY_WAN, "num_layers": 1, "inject_sample_info": True}),
+    "helios": (helios, {"_class_name": "HeliosTransformer3DModel", **TINY_WAN, "rope_dim": [8, 4, 4]}),
     "wan_vace": (wan_vace, {"_class_name": "WanVACETransformer3DModel", **TINY_WAN, "vace_layers": [0, 1], "vace_in_channels": 6}),
     "wan_vae": (wan21, {"_class_name": "AutoencoderKLWan", "base_dim": 4, "z_dim": 4}),
     "wan22_vae": (wan22, {"_class_name": "AutoencoderKLWan", "base_dim": 3, "decoder_base_dim": 4, "z_dim": 4, "is_residual": True,

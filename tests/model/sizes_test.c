@@ -94,6 +94,7 @@ Test(sizes, published)
         {"flux2-vae", 84046115},
         {"hunyuan-video-1.5", 8326608160},
         {"framepack", 12874314816},
+        {"helios-14b", 14312427584},
         {"hunyuan-video-1.5-vae", 1260634115},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {

@@ -163,6 +163,7 @@ each_family() {
     family MotifVideoTransformer3DModel '{num_layers: 1, num_single_layers: 3, num_decoder_layers: 1, num_attention_heads: 2, attention_head_dim: 12, mlp_ratio: 2.0, rope_axes_dim: [4, 4, 4], enable_text_cross_attention_dual: true, enable_text_cross_attention_single: true}'
     family ChronoEditTransformer3DModel '{num_layers: 2, num_attention_heads: 2, attention_head_dim: 12, ffn_dim: 64, freq_dim: 32}'
     family SkyReelsV2Transformer3DModel '{num_layers: 2, num_attention_heads: 2, attention_head_dim: 12, ffn_dim: 64, freq_dim: 32}'
+    family HeliosTransformer3DModel '{num_layers: 2, num_attention_heads: 2, attention_head_dim: 12, rope_dim: [4, 4, 4], ffn_dim: 64, freq_dim: 32}'
     family STDiT3 '{depth: 2, num_heads: 2, hidden_size: 32, pred_sigma: false}'
     # two encoders, the second for the pooled vector; the embedded guidance scale is an input
     sed 's/^optimizer:/  - {class: WeftBytesEncoder, config: {dim: 12, num_heads: 2, num_layers: 1, ffn_dim: 32, max_length: 32}}\n&/' "$base" >two_encoders.yaml

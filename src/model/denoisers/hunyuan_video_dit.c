@@ -18,13 +18,12 @@
 #include "graph/builder_helpers.h"
 #include "model/common_fields.h"
 #include "model/config_fields.h"
+#include "model/denoisers/latent_history.h"
 #include "model/denoisers/mmdit.h"
 #include "model/denoisers/token_refiner.h"
 #include "model/model.h"
 #include "model/tp_recipes.h"
 #include "nn/nn.h"
-
-#include <math.h>
 
 typedef struct hunyuan {
     int64_t in_channels, out_channels, heads, head_dim;
@@ -187,148 +186,35 @@ static weft_value forward(weft_graph *g, const hunyuan *c, const weft_ports *in)
 
 /* ---- Framepack ------------------------------------------------------------------------------ */
 
-/* Latent frames of the history as published, by the side of a patch. */
-enum { HISTORIES = 3 };
-static const int64_t history_frames[HISTORIES] = {2, 2, 16};
-static const weft_port history_ports[HISTORIES] = {WEFT_PORT_HISTORY, WEFT_PORT_HISTORY_2X,
-                                                   WEFT_PORT_HISTORY_4X},
-                       index_ports[HISTORIES] = {WEFT_PORT_HISTORY_INDEX,
-                                                 WEFT_PORT_HISTORY_2X_INDEX,
-                                                 WEFT_PORT_HISTORY_4X_INDEX};
-static const char *const history_layers[HISTORIES] = {"proj", "proj_2x", "proj_4x"};
+static const char *const history_layers[] = {"proj", "proj_2x", "proj_4x"};
 
-/* A multiple of `by` in dim `dim`: the last item is repeated. */
-static weft_value pad_end(weft_graph *g, weft_value x, int dim, int64_t by)
-{
-    enum { MOST = 8 };
-    weft_value part[MOST] = {x};
-    const int64_t length = weft_dim(g, x, dim), more = (by - length % by) % by;
-    for (int64_t i = 0; i < more; i++)
-        part[1 + i] = weft_slice(g, x, dim, length - 1, 1);
-    return more ? weft_concat(g, part, (int)more + 1, dim) : x;
-}
-
-/* Means of cos and sin of the positions 0 to length - 1 in groups of `by`; the last position is
- * repeated up to a multiple. Writes (groups, pairs) to cos_sin[2]. */
-static void mean_axis(double theta, int64_t pairs, int64_t length, int64_t by, float *cos_sin[2])
-{
-    const int64_t groups = (length + by - 1) / by;
-    for (int64_t i = 0; i < groups * pairs; i++) {
-        const float frequency = 1.0f / (float)pow(theta, (double)(i % pairs) / (double)pairs);
-        double mean[2] = {0, 0};
-        for (int64_t k = i / pairs * by; k < (i / pairs + 1) * by; k++) {
-            const float angle = (float)(k < length ? k : length - 1) * frequency;
-            mean[0] += cos((double)angle) / (double)by;
-            mean[1] += sin((double)angle) / (double)by;
-        }
-        cos_sin[0][i] = (float)mean[0];
-        cos_sin[1][i] = (float)mean[1];
-    }
-}
-
-/* Tables (1,1,Y,X,pairs of rows and columns) of groups of by x by tokens among rows x columns. */
-static void mean_places(weft_graph *g, const hunyuan *c, const int64_t size[2], int64_t by,
-                        weft_value table[2])
-{
-    weft_value part[2][2] = {{WEFT_NONE, WEFT_NONE}, {WEFT_NONE, WEFT_NONE}};
-    const int64_t rows = (size[0] + by - 1) / by, columns = (size[1] + by - 1) / by;
-    for (int d = 0; d < 2; d++) {
-        const int64_t pairs = c->axes[d + 1] / 2, groups = d ? columns : rows;
-        float *cos_sin[2] = {weft_calloc(groups * pairs + 1, sizeof(float)),
-                             weft_calloc(groups * pairs + 1, sizeof(float))};
-        if (cos_sin[0] && cos_sin[1])
-            mean_axis(c->theta, pairs, size[d], by, cos_sin);
-        else
-            weft_graph_fail(g, WEFT_MSG_OUT_OF_MEMORY, "out of memory for positions");
-        for (int i = 0; i < 2 && cos_sin[0] && cos_sin[1]; i++) {
-            const weft_shape own =
-                d ? WEFT_SHAPE(1, 1, 1, columns, pairs) : WEFT_SHAPE(1, 1, rows, 1, pairs);
-            part[i][d] = weft_broadcast(g, weft_constant(g, WEFT_F32, own, cos_sin[i]),
-                                        WEFT_SHAPE(1, 1, rows, columns, pairs));
-        }
-        weft_free(cos_sin[0]);
-        weft_free(cos_sin[1]);
-    }
-    for (int i = 0; i < 2; i++)
-        table[i] = weft_concat(g, part[i], 2, 4);
-}
-
-/* Rotary tables (B,tokens,1,D/2) of frames at the time positions index (B,T), in groups of `by`
- * frames, rows and columns: means of the cosines and of the sines of a group. */
-static void pack_rope(weft_graph *g, const hunyuan *c, weft_value index_bt, const int64_t size[2],
-                      int64_t by, weft_value cos_sin[WEFT_MAX_OUTPUTS])
-{
-    const int64_t batch = weft_dim(g, index_bt, 0), pairs = c->axes[0] / 2,
-                  rest = (c->axes[1] + c->axes[2]) / 2;
-    weft_value at = pad_end(g, index_bt, 1, by), places[2];
-    const int64_t frames = weft_dim(g, at, 1) / by, rows = (size[0] + by - 1) / by,
-                  columns = (size[1] + by - 1) / by;
-    at = weft_reshape(g, at, WEFT_SHAPE(batch, frames * by, 1));
-    const weft_value angle = weft_mmdit_angles(g, at, c->theta, pairs);
-    mean_places(g, c, size, by, places);
-    for (int i = 0; i < 2; i++) {
-        weft_value time = weft_unary(g, i ? WEFT_OP_SIN : WEFT_OP_COS, angle);
-        time = weft_mean(g, weft_reshape(g, time, WEFT_SHAPE(batch, frames, by, pairs)), 1u << 2);
-        const weft_value part[] = {
-            weft_broadcast(g, weft_reshape(g, time, WEFT_SHAPE(batch, frames, 1, 1, pairs)),
-                           WEFT_SHAPE(batch, frames, rows, columns, pairs)),
-            weft_broadcast(g, places[i], WEFT_SHAPE(batch, frames, rows, columns, rest))};
-        cos_sin[i] = weft_reshape(g, weft_concat(g, part, 2, 4),
-                                  WEFT_SHAPE(batch, frames * rows * columns, 1, pairs + rest));
-    }
-}
-
-/* The time positions of `frames` frames from `first`, unless the port has them: (B,frames). */
-static weft_value index_of(weft_graph *g, weft_value port, int64_t batch, int64_t first,
-                           int64_t frames)
-{
-    if (weft_value_ok(port))
-        return port;
-    float *at = weft_calloc(frames, sizeof *at);
-    if (!at)
-        return weft_graph_fail(g, WEFT_MSG_OUT_OF_MEMORY, "out of memory for positions");
-    for (int64_t i = 0; i < frames; i++)
-        at[i] = (float)(first + i);
-    const weft_value v = weft_constant(g, WEFT_F32, WEFT_SHAPE(1, frames), at);
-    weft_free(at);
-    return weft_broadcast(g, v, WEFT_SHAPE(batch, frames));
-}
-
-/* Streams of the history, in the order 4x, 2x, 1x, and of x, with their rotary tables. A history
- * that is not given is zeros, as at the end of a video. */
+/* Streams of the history and of x, with their rotary tables. A history that is not given is zeros, as
+ * at the end of a video. */
 static void pack_video(weft_graph *g, const hunyuan *c, const weft_ports *in, weft_value x,
                        const int64_t size[3], weft_mmdit_stream *stream)
 {
     const weft_value latents = in->at[WEFT_PORT_LATENTS];
-    const int64_t batch = weft_dim(g, latents, 0), rows = weft_dim(g, latents, 2),
-                  columns = weft_dim(g, latents, 3);
-    weft_value part[HISTORIES], table[2][HISTORIES], one[WEFT_MAX_OUTPUTS];
+    const weft_latent_history history = {.width = width_of(c),
+                                         .layer = history_layers,
+                                         .theta = c->theta,
+                                         .axes = c->axes,
+                                         .size = {size[1], size[2]}};
+    weft_history_part part[WEFT_LATENT_HISTORIES];
     int64_t first = 1 + size[0];
-    stream[1] = (weft_mmdit_stream){.x = x};
-    pack_rope(g, c, index_of(g, in->at[WEFT_PORT_INDEX], batch, 1, size[0]), size + 1, 1,
-              stream[1].rope);
-    weft_graph_push(g, "clean_x_embedder");
-    for (int i = 0; i < HISTORIES; i++) {
-        const int64_t by = 1 << i, patch[3] = {by, 2 * by, 2 * by};
-        weft_value given = in->at[history_ports[i]];
-        if (!weft_value_ok(given))
-            given =
-                weft_fill(g, WEFT_F32,
-                          WEFT_SHAPE(batch, history_frames[i], rows, columns, c->in_channels), 0);
-        pack_rope(g, c, index_of(g, in->at[index_ports[i]], batch, first, weft_dim(g, given, 1)),
-                  size + 1, by, one);
-        first += weft_dim(g, given, 1);
-        for (int d = 0; d < 3; d++)
-            given = pad_end(g, given, d + 1, patch[d]);
-        part[HISTORIES - 1 - i] =
-            weft_nn_patch(g, history_layers[i], given, width_of(c), patch, WEFT_PATCH_3D, true);
-        for (int k = 0; k < 2; k++)
-            table[k][HISTORIES - 1 - i] = one[k];
+    for (int i = 0; i < WEFT_LATENT_HISTORIES; i++) {
+        part[i] = weft_latent_history_part(g, in, i, latents);
+        const int64_t frames = weft_dim(g, part[i].latents, 1);
+        part[i].index = weft_latent_history_index(g, part[i].index, part[i].latents, first, frames);
+        first += frames;
     }
+    const weft_value index =
+        weft_latent_history_index(g, in->at[WEFT_PORT_INDEX], latents, 1, size[0]);
+    stream[1] = (weft_mmdit_stream){.x = x};
+    weft_latent_history_rope(g, &history, index, 1, stream[1].rope);
+    weft_graph_push(g, "clean_x_embedder");
+    stream[0] = (weft_mmdit_stream){0};
+    stream[0].x = weft_latent_history_tokens(g, &history, part, stream[0].rope);
     weft_graph_pop(g);
-    stream[0] = (weft_mmdit_stream){.x = weft_concat(g, part, HISTORIES, 1)};
-    for (int k = 0; k < 2; k++)
-        stream[0].rope[k] = weft_concat(g, table[k], HISTORIES, 1);
 }
 
 /* Image embeddings (B,I,image_dim), projected, before the text; *mask_bl becomes the mask of both.
@@ -414,15 +300,9 @@ static weft_shape shape(const void *config, const weft_model_size *s, weft_port 
 static weft_shape section_shape(const void *config, const weft_model_size *s, weft_port port)
 {
     const hunyuan *c = config;
-    for (int i = 0; i < HISTORIES; i++) {
-        const int64_t frames = s->history[i] ? s->history[i] : history_frames[i];
-        if (port == history_ports[i])
-            return WEFT_SHAPE(s->batch, frames, s->height, s->width, c->in_channels);
-        if (port == index_ports[i])
-            return WEFT_SHAPE(s->batch, frames);
-    }
-    if (port == WEFT_PORT_INDEX)
-        return WEFT_SHAPE(s->batch, s->frames);
+    const weft_shape history = weft_latent_history_shape(s, port, c->in_channels);
+    if (history.rank)
+        return history;
     if (port == WEFT_PORT_IMAGE)
         return WEFT_SHAPE(s->batch, s->image, c->image_dim);
     return shape(config, s, port);

@@ -102,7 +102,7 @@ static weft_value attention(weft_graph *g, const weft_wan *c, bool cross, weft_v
     return out;
 }
 
-static weft_value modulation_table(weft_graph *g, const weft_wan *c, int64_t rows)
+weft_value weft_wan_table(weft_graph *g, const weft_wan *c, int64_t rows)
 {
     const int64_t width = c->heads * c->head_dim;
     const weft_init init = {.kind = WEFT_INIT_NORMAL, .value = 1.0 / sqrt((double)width)};
@@ -159,7 +159,7 @@ weft_value weft_wan_block(weft_graph *g, const weft_wan *c, weft_value x_bsc,
                           const weft_wan_condition *to)
 {
     enum { SHIFT1, GATE1 = 2, SHIFT2, GATE2 = 5, ROWS }; /* each scale follows its shift */
-    const weft_value mod = weft_add(g, to->modulation, modulation_table(g, c, ROWS));
+    const weft_value mod = weft_add(g, to->modulation, weft_wan_table(g, c, ROWS));
 
     weft_value h = attention(g, c, false, modulated(g, c, to, x_bsc, mod, SHIFT1), to);
     x_bsc = gated_add(g, to, x_bsc, h, row_of(g, to, mod, GATE1));
@@ -183,15 +183,21 @@ weft_value weft_wan_blocks(weft_graph *g, const weft_wan *c, weft_value x_bsc,
     return x_bsc;
 }
 
-weft_value weft_wan_last(weft_graph *g, const weft_wan *c, weft_value x_bsc,
-                         const weft_wan_condition *to, const int64_t size[3])
+weft_value weft_wan_end(weft_graph *g, const weft_wan *c, weft_value x_bsc,
+                        const weft_wan_condition *to, weft_value table, const int64_t size[3])
 {
-    const weft_value mod = weft_add(g, to->time, modulation_table(g, c, 2)); /* shift, scale */
+    const weft_value mod = weft_add(g, to->time, table); /* shift, scale */
     x_bsc = modulated(g, c, to, x_bsc, mod, 0);
     x_bsc =
         weft_nn_linear(g, "proj_out", x_bsc,
                        c->patch[0] * c->patch[1] * c->patch[2] * c->out_channels, WEFT_LINEAR_ZERO);
     return weft_nn_unpatch(g, x_bsc, size, c->patch);
+}
+
+weft_value weft_wan_last(weft_graph *g, const weft_wan *c, weft_value x_bsc,
+                         const weft_wan_condition *to, const int64_t size[3])
+{
+    return weft_wan_end(g, c, x_bsc, to, weft_wan_table(g, c, 2), size);
 }
 
 /* Image tokens (B,L,image_dim) -> (B,L,C). The tokens of two images per sample are concatenated and

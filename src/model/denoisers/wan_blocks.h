@@ -49,6 +49,8 @@ weft_value weft_wan_sinusoid(weft_graph *g, const weft_wan *c, weft_value timest
 /* Embeds the sinusoid of the timesteps, the text and the image: all of `to` but the positions. */
 void weft_wan_embed(weft_graph *g, const weft_wan *c, weft_value sinusoid, const weft_ports *in,
                     weft_wan_condition *to);
+/* "scale_shift_table", (1,rows,C). */
+weft_value weft_wan_table(weft_graph *g, const weft_wan *c, int64_t rows);
 weft_value weft_wan_block(weft_graph *g, const weft_wan *c, weft_value x_bsc,
                           const weft_wan_condition *to);
 /* Runs "blocks.0", "blocks.1" and so on. */
@@ -57,6 +59,9 @@ weft_value weft_wan_blocks(weft_graph *g, const weft_wan *c, weft_value x_bsc,
 /* Last norm and projection: (B,S,C) to latents. */
 weft_value weft_wan_last(weft_graph *g, const weft_wan *c, weft_value x_bsc,
                          const weft_wan_condition *to, const int64_t size[3]);
+/* The same with a given modulation table, (1,2,C). */
+weft_value weft_wan_end(weft_graph *g, const weft_wan *c, weft_value x_bsc,
+                        const weft_wan_condition *to, weft_value table, const int64_t size[3]);
 
 /* Samples packed into rows of tokens: `in->packed` is set, and latents, timestep and text are as
  * weft_packed_rows describes. Otherwise:
@@ -73,7 +78,7 @@ void weft_wan_frame_condition(const void *config, weft_frame_condition *cond);
 
 /* clang-format off */
 /* Fields of every config, with the defaults that differ between the families. */
-#define WEFT_WAN_FIELDS(default_heads, default_ffn, default_layers)                                \
+#define WEFT_WAN_BLOCK_FIELDS(default_heads, default_ffn, default_layers)                          \
     {"patch_size", WEFT_FIELD_I64S, offsetof(weft_wan, patch), "[1, 2, 2]", 1, 64,                 \
      .capacity = 3, .length = weft_three,                                                          \
      .help = "latent frames, rows and columns of one token"},                                      \
@@ -96,7 +101,10 @@ void weft_wan_frame_condition(const void *config, weft_frame_condition *cond);
     {"cross_attn_norm", WEFT_FIELD_BOOL, offsetof(weft_wan, cross_attn_norm), "true",              \
      .help = "a norm before cross-attention"},                                                     \
     {"qk_norm", WEFT_FIELD_FIXED, .fallback = "\"rms_norm_across_heads\""},                        \
-    {"eps", WEFT_FIELD_F64, offsetof(weft_wan, eps), "1e-6", 0, 1, .help = "epsilon of the norms"},\
+    {"eps", WEFT_FIELD_F64, offsetof(weft_wan, eps), "1e-6", 0, 1, .help = "epsilon of the norms"}
+/* The same, with image tokens. */
+#define WEFT_WAN_FIELDS(default_heads, default_ffn, default_layers)                                \
+    WEFT_WAN_BLOCK_FIELDS(default_heads, default_ffn, default_layers),                             \
     {"image_dim", WEFT_FIELD_I64, offsetof(weft_wan, image_dim), "null", 1, 1 << 16,               \
      .help = "width of image tokens; null: no image input"},                                       \
     {"added_kv_proj_dim", WEFT_FIELD_I64, offsetof(weft_wan, image_kv_dim), "null", 1, 1 << 20,    \
@@ -114,8 +122,9 @@ void weft_wan_frame_condition(const void *config, weft_frame_condition *cond);
     {WEFT_PORT_IMAGE,      false, "encoder_hidden_states_image"},                                  \
     {WEFT_PORT_PREDICTION, true,  "sample"}
 
-/* Key mapping of Wan's own files. Their norm3 is the norm before the attention to the text. */
-#define WEFT_WAN_ORIGINAL                                                                          \
+/* Key mapping of Wan's own files, without the last modulation. Their norm3 is the norm before the
+ * attention to the text. */
+#define WEFT_WAN_ORIGINAL_BLOCKS                                                                   \
     {"time_embedding.0",   "condition_embedder.time_embedder.linear_1"},                           \
     {"time_embedding.2",   "condition_embedder.time_embedder.linear_2"},                           \
     {"text_embedding.0",   "condition_embedder.text_embedder.linear_1"},                           \
@@ -142,9 +151,11 @@ void weft_wan_frame_condition(const void *config, weft_frame_condition *cond);
     {"ffn.0",              "ffn.net.0.proj"},                                                      \
     {"ffn.2",              "ffn.net.2"},                                                           \
     {"norm3",              "norm2"},                                                               \
-    {"head.modulation",    "scale_shift_table"},                                                   \
     {"blocks.#.modulation", "blocks.#.scale_shift_table"},                                         \
     {"head.head",          "proj_out"}
+#define WEFT_WAN_ORIGINAL                                                                          \
+    {"head.modulation",    "scale_shift_table"},                                                   \
+    WEFT_WAN_ORIGINAL_BLOCKS
 /* clang-format on */
 
 /* tp, ring, cp, sp */
