@@ -2,9 +2,10 @@
 """Makes tests/golden/sched_*.json and .safetensors: trajectories of the schedulers of diffusers
 with a linear model, in f32 on a CPU, with the noise that they draw. Each run is repeated in f64,
 and the difference is in the json. Needs PyTorch, diffusers, scipy and safetensors; run from the
-root of the checkout."""
+root of the checkout with names of files (none: all)."""
 import importlib
 import json
+import sys
 
 import numpy as np
 import torch
@@ -13,6 +14,13 @@ from safetensors.torch import save_file
 GOLDEN = "tests/golden"
 SD = {"beta_schedule": "scaled_linear", "beta_start": 0.00085, "beta_end": 0.012}
 FLOW = {"prediction_type": "flow_prediction", "use_flow_sigmas": True, "flow_shift": 3.0}
+
+
+def even_below_1(steps):
+    """The levels that Helios' pipeline sets."""
+    return {"num_inference_steps": steps, "sigmas": [0.999 * (1 - i / steps) for i in range(steps)]}
+
+
 # name: class, tolerance, runs of (config, steps or settings of set_timesteps, arguments of step)
 FILES = {
     "sched_pndm": ("PNDMScheduler", 1e-5, [
@@ -22,6 +30,9 @@ FILES = {
         (SD | {"skip_prk_steps": True, "prediction_type": "v_prediction", "timestep_spacing": "trailing", "set_alpha_to_one": True}, 7, {}),
         (SD | {"skip_prk_steps": True, "timestep_spacing": "linspace"}, 3, {}),
         (SD | {"skip_prk_steps": True}, 1, {})]),
+    "sched_helios": ("HeliosScheduler", 1e-5, [
+        ({"stages": 1}, even_below_1(8), {}), ({"stages": 1, "scheduler_type": "euler"}, 5, {}),
+        ({"stages": 1, "solver_order": 3, "solver_type": "bh1"}, even_below_1(9), {}), ({"stages": 1, "disable_corrector": [0, 2]}, even_below_1(6), {})]),
     "sched_euler": ("EulerDiscreteScheduler", 3e-5, [
         (SD | {"timestep_spacing": "leading", "steps_offset": 1}, 8, {}),
         (SD | {"use_karras_sigmas": True}, 7, {}),
@@ -119,6 +130,8 @@ def walk(name, config, settings, step, dtype):
 
 import diffusers  # noqa: E402
 for file, (name, tolerance, runs) in FILES.items():
+    if sys.argv[1:] and file not in sys.argv[1:]:
+        continue
     tensors, rows = {"in.noise": START, "in.bias": BIAS}, []
     for i, (config, settings, step) in enumerate(runs):
         settings = {"num_inference_steps": settings} if isinstance(settings, int) else settings

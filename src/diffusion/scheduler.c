@@ -38,6 +38,7 @@ static const weft_scheduler common = {
     .sigma_max = NAN,
     .sigma_data = NAN,
     .rho = 7,
+    .stages = 1,
 };
 
 static void flow(weft_scheduler *s)
@@ -56,6 +57,14 @@ static void unipc(weft_scheduler *s)
 {
     multistep(s);
     s->solver.form = WEFT_SOLVER_BH2;
+}
+
+static void helios(weft_scheduler *s)
+{
+    flow(s);
+    s->flow = true;
+    s->solver.form = WEFT_SOLVER_BH2;
+    s->stages = 3;
 }
 
 static void discrete(weft_scheduler *s)
@@ -134,16 +143,19 @@ const weft_scheduler_class weft_scheduler_classes[] = {
     ROW("DPMSolverSinglestepScheduler", dpm_singlestep, singlestep, weft_check_singlestep,
         weft_lay_multistep, WHOLE)
     ROW("FlowMatchLCMScheduler", consistency, flow, weft_check_flow, weft_lay_flow, ANY)
+    {"HeliosScheduler", &weft_sampler_unipc, helios, weft_check_helios, weft_lay_helios,
+     WEFT_GIVEN_NONE, .alone = true},
     {NULL}};
 
 /* Sets of classes: bit i is row i. */
 enum {
     FLOW_EULER = 1, FLOW_HEUN = 2, UNIPC = 4, DPM = 8, DDIM = 16, DDPM = 32, COG_DDIM = 64,
     COG_DPM = 128, LCM = 256, EDM_EULER = 512, EDM_DPM = 1024, PNDM = 2048, EULER = 4096,
-    ANCESTRAL = 8192, LMS = 16384, SINGLE = 32768, FLOW_LCM = 65536, ANY = 131071,
+    ANCESTRAL = 8192, LMS = 16384, SINGLE = 32768, FLOW_LCM = 65536, HELIOS = 131072,
+    ANY = 262143,
     CUTTING = UNIPC | DPM | DDIM | DDPM | LCM | EDM_DPM | SINGLE, /* dynamic thresholding */
     COG = COG_DDIM | COG_DPM, EDM = EDM_EULER | EDM_DPM, DPMS = DPM | SINGLE,
-    MULTI = UNIPC | DPMS, DISCRETE = DDIM | DDPM | COG | LCM,
+    MULTI = UNIPC | DPMS, BOTH_UNIPC = UNIPC | HELIOS, SOLVES = MULTI | HELIOS, DISCRETE = DDIM | DDPM | COG | LCM,
     RESCALED = UNIPC | DPM | DISCRETE | EULER | ANCESTRAL, /* rescale_betas_zero_snr */
     TIMED = RESCALED | PNDM | LMS,                         /* timestep_spacing */
     TABLE = TIMED | SINGLE, PREDICTS = TABLE | EDM,
@@ -205,6 +217,7 @@ static const char *const variances[] = {"fixed_small", "fixed_large", "fixed_sma
 static const char *const ends[] = {"sigma_min", "zero", NULL};
 static const char *const edm_spacings[] = {"exponential", "karras", NULL};
 static const char *const time_types[] = {"discrete", "continuous", NULL};
+static const char *const helios_types[] = {"unipc", "euler", NULL};
 static const char *const interpolations[] = {"linear", "log_linear", NULL};
 
 /* clang-format off */
@@ -217,7 +230,7 @@ static const field fields[] = {
     {"beta_schedule",               CHOICE,  AT(betas.schedule),      TABLE, weft_betas_names},
     {"rescale_betas_zero_snr",      BOOL,    AT(betas.zero_snr),      RESCALED},
     {"snr_shift_scale",             F64,     AT(betas.snr_scale),     COG},
-    {"prediction_type",             CHOICE,  AT(prediction),          PREDICTS, PREDICTIONS},
+    {"prediction_type",             CHOICE,  AT(prediction),  PREDICTS | HELIOS, PREDICTIONS},
     {"timestep_spacing",            CHOICE,  AT(spacing),             TIMED, spacings},
     {"timestep_type",               EITHER,  AT(continuous),          EULER, time_types},
     {"interpolation_type",          EITHER,  AT(log_linear),          EULER, interpolations},
@@ -232,21 +245,21 @@ static const field fields[] = {
     {"variance_type",               NOTHING, 0,                       DPMS},
     {"original_inference_steps",    I64,     AT(lcm_times),           LCM},
     {"timestep_scaling",            F64,     AT(solver.time_scale),   LCM},
-    {"solver_order",                I64,     AT(solver.order),        MULTI | EDM_DPM},
-    {"lower_order_final",           BOOL,    AT(solver.lower_at_end), MULTI | EDM_DPM},
+    {"solver_order",                I64,     AT(solver.order),        SOLVES | EDM_DPM},
+    {"lower_order_final",           BOOL,    AT(solver.lower_at_end), SOLVES | EDM_DPM},
     {"euler_at_final",              BOOL,    AT(solver.euler_at_end), DPM | EDM_DPM},
-    {"solver_p",                    NOTHING, 0,                       UNIPC},
+    {"solver_p",                    NOTHING, 0,                       BOTH_UNIPC},
     {"final_sigmas_type",           EITHER,  AT(solver.ends_at_zero), ENDED, ends},
     {"use_karras_sigmas",           BOOL,    AT(karras),              SPACED},
     {"use_exponential_sigmas",      BOOL,    AT(exponential),         SPACED},
     {"use_beta_sigmas",             BOOL,    AT(beta),                SPACED},
     {"use_lu_lambdas",              BOOL,    AT(lu),                  DPM},
     {"lambda_min_clipped",          F64,     AT(least_lambda),        DPMS},
-    {"use_flow_sigmas",             BOOL,    AT(flow),                MULTI},
+    {"use_flow_sigmas",             BOOL,    AT(flow),                SOLVES},
     {"flow_shift",                  F64,     AT(shift),               MULTI},
-    {"shift",                       F64,     AT(shift),               SHIFTED | FLOW_HEUN},
-    {"use_dynamic_shifting",        BOOL,    AT(by_resolution),       MOVING},
-    {"time_shift_type",             EITHER,  AT(shift_is_mu),         MOVING, shift_types},
+    {"shift",                       F64,     AT(shift),               SHIFTED | FLOW_HEUN | HELIOS},
+    {"use_dynamic_shifting",        BOOL,    AT(by_resolution),       MOVING | HELIOS},
+    {"time_shift_type",             EITHER,  AT(shift_is_mu),  MOVING | HELIOS, shift_types},
     {"base_shift",                  F64,     AT(base_shift),          SHIFTED},
     {"max_shift",                   F64,     AT(max_shift),           SHIFTED},
     {"base_image_seq_len",          I64,     AT(base_tokens),         SHIFTED},
@@ -261,13 +274,18 @@ static const field fields[] = {
     {"sigma_data",                  F64,     AT(sigma_data),          EDM | FLOW_EULER},
     {"rho",                         F64,     AT(rho),                 EDM},
     {"sigma_schedule",              EITHER,  AT(karras),              EDM, edm_spacings},
+    {"stages",                      I64,     AT(stages),              HELIOS},
+    {"stage_range",                 IGNORED, 0,                       HELIOS},
+    {"gamma",                       IGNORED, 0,                       HELIOS},
+    {"scheduler_type",              EITHER,  AT(euler),               HELIOS, helios_types},
+    {"thresholding",                NOTHING, 0,                       HELIOS},
     /* read by functions below */
     {"trained_betas",               IGNORED, 0,                       TABLE},
     {"thresholding",                IGNORED, 0,                       CUTTING},
-    {"solver_type",                 IGNORED, 0,                       MULTI | EDM_DPM},
+    {"solver_type",                 IGNORED, 0,                       SOLVES | EDM_DPM},
     {"algorithm_type",              IGNORED, 0,                       DPMS | EDM_DPM},
-    {"predict_x0",                  IGNORED, 0,                       UNIPC},
-    {"disable_corrector",           IGNORED, 0,                       UNIPC},
+    {"predict_x0",                  IGNORED, 0,                       BOTH_UNIPC},
+    {"disable_corrector",           IGNORED, 0,                       BOTH_UNIPC},
     /* fields without effect: metadata of other tools, and fields of other classes */
     {"_class_name",                 IGNORED, 0,                       ANY},
     {"_diffusers_version",          IGNORED, 0,                       ANY},
@@ -443,10 +461,10 @@ static weft_status read_form(const json_t *json, const char *where, int own, wef
     static const field any = {"solver_type", CHOICE, 0, ANY, forms};
     const json_t *v = json_object_get(json, "solver_type");
     int form;
-    if (!v || json_is_null(v) || !(own & (MULTI | EDM_DPM)))
+    if (!v || json_is_null(v) || !(own & (SOLVES | EDM_DPM)))
         return WEFT_OK;
     WEFT_TRY(choose(where, &any, v, &form));
-    if (own & UNIPC)
+    if (own & BOTH_UNIPC)
         s->solver.form = form == WEFT_SOLVER_BH1 ? WEFT_SOLVER_BH1 : WEFT_SOLVER_BH2;
     else
         s->solver.form = form == WEFT_SOLVER_HEUN ? WEFT_SOLVER_HEUN : WEFT_SOLVER_MIDPOINT;
@@ -475,7 +493,7 @@ static weft_status read_corrector(const json_t *json, const char *where, int own
 {
     const json_t *list = json_object_get(json, "disable_corrector");
     bool data = true;
-    if (!(own & UNIPC))
+    if (!(own & BOTH_UNIPC))
         return WEFT_OK;
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_int_t at = json_integer_value(json_array_get(list, i));
@@ -616,7 +634,8 @@ static const weft_scheduler_class *class_for(const weft_sampler *sampler, bool f
     for (int i = 0; weft_scheduler_classes[i].name; i++) {
         weft_scheduler s = common;
         weft_scheduler_classes[i].defaults(&s);
-        if (weft_scheduler_classes[i].sampler == sampler && (s.path == WEFT_PATH_FLOW) == flow)
+        if (!weft_scheduler_classes[i].alone && weft_scheduler_classes[i].sampler == sampler &&
+            (s.path == WEFT_PATH_FLOW) == flow)
             return &weft_scheduler_classes[i];
     }
     return class_for(flow ? &weft_sampler_euler : &weft_sampler_ddim, flow);
@@ -650,6 +669,11 @@ out:
     json_decref(kept);
     json_decref(json);
     return status;
+}
+
+const weft_sampler *weft_scheduler_sampler(const weft_scheduler *s)
+{
+    return s->euler ? &weft_sampler_euler : s->kind->sampler;
 }
 
 double weft_scheduler_first(const weft_scheduler *s, const weft_solver_step *step)

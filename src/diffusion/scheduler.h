@@ -58,6 +58,7 @@ typedef struct weft_scheduler_class {
     weft_status (*lay)(const weft_scheduler *s, const weft_timestep_request *request,
                        weft_solver_step *step);
     weft_given_times given;
+    bool alone; /* no file of an unknown class is read as this one */
 } weft_scheduler_class;
 /* Rows; the last has no name. */
 extern const weft_scheduler_class weft_scheduler_classes[];
@@ -90,6 +91,9 @@ struct weft_scheduler {
     bool inverted;
     /* EDM; NAN in others: not given */
     double sigma_min, sigma_max, sigma_data, rho;
+    /* Helios: sizes of the latents, from the smallest; and Euler's method */
+    int64_t stages;
+    bool euler;
 };
 
 /* Sets the defaults of a class by its name. WEFT_E_UNSUPPORTED: unknown name; the message lists the
@@ -110,6 +114,8 @@ weft_status weft_scheduler_read(const json_t *json, const char *where, weft_sche
 weft_status weft_scheduler_set_timesteps(const weft_scheduler *s,
                                          const weft_timestep_request *request,
                                          weft_solver_step *step);
+/* Returns the sampler of the file, or of its class. */
+const weft_sampler *weft_scheduler_sampler(const weft_scheduler *s);
 /* Returns the standard deviation of the initial noise of a trajectory that begins with `step`. */
 double weft_scheduler_first(const weft_scheduler *s, const weft_solver_step *step);
 /* Returns ln of the shift for `tokens` tokens. NAN: the shift does not depend on the resolution. */

@@ -108,6 +108,50 @@ weft_status weft_lay_flow(const weft_scheduler *s, const weft_timestep_request *
     return WEFT_OK;
 }
 
+/* ---- Helios --------------------------------------------------------------------------------- */
+
+weft_status weft_check_helios(const weft_scheduler *s, const char *where)
+{
+    if (s->stages != 1)
+        return weft_error(WEFT_MSG_SCHEDULER_UNSUPPORTED,
+                          WEFT_AT(.file = where, .key = "stages", WEFT_NUMBER(s->stages)),
+                          "%" PRId64 " sizes of latents are of HeliosPyramidPipeline, which is not "
+                          "supported; the scheduler of HeliosPipeline has 1",
+                          s->stages);
+    if (s->shift != 1)
+        return weft_error(WEFT_MSG_SCHEDULER_UNSUPPORTED,
+                          WEFT_AT(.file = where, .key = "shift", WEFT_NUMBER(s->shift)),
+                          "%g has no effect on the levels of the pipeline; use 1", s->shift);
+    if (s->prediction != WEFT_PREDICT_FLOW || s->solver.of_noise || !s->flow)
+        return weft_error(WEFT_MSG_SCHEDULER_UNSUPPORTED,
+                          WEFT_AT(.file = where, .key = "prediction_type",
+                                  .value = weft_prediction_names[s->prediction]),
+                          "HeliosScheduler needs \"flow_prediction\", with \"predict_x0\" and "
+                          "\"use_flow_sigmas\" true");
+    return s->solver.lower_at_end || s->euler
+               ? WEFT_OK
+               : weft_error(WEFT_MSG_SCHEDULER_UNSUPPORTED,
+                            WEFT_AT(.file = where, .key = "lower_order_final"),
+                            "false is not supported: the last step of HeliosScheduler ends at the "
+                            "level 1e-8");
+}
+
+weft_status weft_lay_helios(const weft_scheduler *s, const weft_timestep_request *w,
+                            weft_solver_step *step)
+{
+    weft_timestep_request own = *w;
+    double *sigma;
+    if (w->sigma)
+        return weft_lay_flow(s, w, step);
+    WEFT_TRY(WEFT_NEW(sigma, w->steps, "%" PRId64 " noise levels", w->steps));
+    for (int64_t i = 0; i < w->steps; i++)
+        sigma[i] = 1 + (1 / (double)s->times - 1) * (double)i / (double)w->steps;
+    own.sigma = sigma;
+    const weft_status_code status = weft_lay_flow(s, &own, step);
+    weft_free(sigma);
+    return status;
+}
+
 /* ---- EDM ------------------------------------------------------------------------------------ */
 
 weft_status weft_check_edm(const weft_scheduler *s, const char *where)

@@ -9,5 +9,9 @@ weft_status weft_lay_flow(const weft_scheduler *s, const weft_timestep_request *
                           weft_solver_step *step);
 weft_status weft_lay_edm(const weft_scheduler *s, const weft_timestep_request *request,
                          weft_solver_step *step);
+/* HeliosScheduler: one size of latents. */
+weft_status weft_check_helios(const weft_scheduler *s, const char *where);
+weft_status weft_lay_helios(const weft_scheduler *s, const weft_timestep_request *request,
+                            weft_solver_step *step);
 
 #endif

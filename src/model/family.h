@@ -185,6 +185,9 @@ typedef struct weft_grid {
     /* Denoiser: the only supported latent frames, height and width, and number of text tokens. 0
      * (default): any. */
     int64_t only[3], text;
+    /* Latent frames of a section of a video. Sections are encoded and decoded as videos of their
+     * own, and a video has whole sections. 0 (default): the video is one section of any length */
+    int64_t section;
     /* Denoiser: frames of tokens that attend to each other in both directions; a video has whole
      * blocks. 0 (default): 1 */
     int64_t block;
@@ -461,6 +464,10 @@ typedef struct weft_frame_condition {
     double image_noise_share;
     int64_t lead;
     int64_t section; /* HISTORY: latent frames of a section */
+    /* HISTORY: the video is sections in order, which are videos of their own for the autoencoder. A
+     * given image or video precedes the video. Without one, the history is zeros, and the first
+     * frame of the video is the image of later sections. */
+    bool precedes;
     /* Published models only: number of first latent frames whose mean and deviation are moved
      * towards the moments of the next frames at the end. 0: none. */
     int64_t settled;
@@ -486,10 +493,11 @@ typedef struct weft_tile_rule {
 
 /* Noise levels that a pipeline sets in its flow scheduler, for n steps. */
 typedef enum weft_own_levels {
-    WEFT_LEVELS_NONE,        /* the scheduler's own */
-    WEFT_LEVELS_EVEN,        /* from 1 to 1/n in even steps */
-    WEFT_LEVELS_EVEN_FLUX2,  /* the same; their shift also depends on n */
-    WEFT_LEVELS_EVEN_SHIFT7, /* the same; a shift by resolution is at most 7 */
+    WEFT_LEVELS_NONE,         /* the scheduler's own */
+    WEFT_LEVELS_EVEN,         /* from 1 to 1/n in even steps */
+    WEFT_LEVELS_EVEN_FLUX2,   /* the same; their shift also depends on n */
+    WEFT_LEVELS_EVEN_SHIFT7,  /* the same; a shift by resolution is at most 7 */
+    WEFT_LEVELS_EVEN_BELOW_1, /* from 0.999, in even steps towards 0 */
     /* Mochi: linear over 1/40 of the range in half of the steps, then quadratic */
     WEFT_LEVELS_QUADRATIC,
 } weft_own_levels;

@@ -168,33 +168,56 @@ bool weft_family_is_autoencoder(const weft_family *family)
 
 /* ---- grids ---------------------------------------------------------------------------------- */
 
-int64_t weft_grid_latent_frames(const weft_grid *grid, int64_t frames)
+/* Latent frames of a video of one section. */
+static int64_t latents_of(const weft_grid *grid, int64_t frames)
 {
     if (frames < 1)
         return 0;
     return grid->causal ? 1 + (frames - 1) / grid->factor[0] : frames / grid->factor[0];
 }
 
-int64_t weft_grid_frames(const weft_grid *grid, int64_t latent_frames)
+static int64_t frames_of(const weft_grid *grid, int64_t latent_frames)
 {
     return grid->causal ? 1 + (latent_frames - 1) * grid->factor[0]
                         : latent_frames * grid->factor[0];
 }
 
+int64_t weft_grid_latent_frames(const weft_grid *grid, int64_t frames)
+{
+    const int64_t whole = grid->section ? frames / frames_of(grid, grid->section) : 0,
+                  rest = grid->section ? frames % frames_of(grid, grid->section) : frames;
+    return whole * grid->section + latents_of(grid, rest);
+}
+
+int64_t weft_grid_frames(const weft_grid *grid, int64_t latent_frames)
+{
+    const int64_t whole = grid->section ? latent_frames / grid->section : 0,
+                  rest = latent_frames - whole * grid->section;
+    return (whole ? whole * frames_of(grid, grid->section) : 0) +
+           (rest || !whole ? frames_of(grid, rest) : 0);
+}
+
+/* A video of one section without its other frames. */
+static int64_t lone_frames(const weft_grid *grid)
+{
+    return grid->causal && !grid->section ? 1 : 0;
+}
+
 /* Distance between two supported numbers of frames. */
 static int64_t frames_of_group(const weft_grid *grid)
 {
-    return grid->factor[0] * (grid->group ? grid->group : 1);
+    return grid->section ? frames_of(grid, grid->section)
+                         : grid->factor[0] * (grid->group ? grid->group : 1);
 }
 
 bool weft_grid_takes_frames(const weft_grid *grid, int64_t frames)
 {
-    return frames >= 1 && (frames - (grid->causal ? 1 : 0)) % frames_of_group(grid) == 0;
+    return frames >= 1 && (frames - lone_frames(grid)) % frames_of_group(grid) == 0;
 }
 
 int64_t weft_grid_nearest_frames(const weft_grid *grid, int64_t frames)
 {
-    const int64_t step = frames_of_group(grid), lone = grid->causal ? 1 : 0,
+    const int64_t step = frames_of_group(grid), lone = lone_frames(grid),
                   least = lone ? lone : step,
                   nearest = (frames - lone + step / 2) / step * step + lone;
     return frames > least && nearest > least ? nearest : least;
@@ -222,7 +245,8 @@ const char *weft_grid_rule(const weft_grid *grid, char text[32])
     if (frames_of_group(grid) == 1)
         snprintf(text, 32, "n");
     else
-        snprintf(text, 32, "%s%" PRId64 " n", grid->causal ? "1 + " : "", frames_of_group(grid));
+        snprintf(text, 32, "%s%" PRId64 " n", lone_frames(grid) ? "1 + " : "",
+                 frames_of_group(grid));
     return text;
 }
 

@@ -266,7 +266,7 @@ static weft_status read_config(trajectory *s, const json_t *config)
     const weft_status_code status = weft_scheduler_read(whole, s->p->config_file, &s->scheduler);
     json_decref(whole);
     WEFT_TRY(status);
-    s->sampler = s->scheduler.kind->sampler;
+    s->sampler = weft_scheduler_sampler(&s->scheduler);
     return WEFT_OK;
 }
 

@@ -69,7 +69,7 @@ bool weft_visual_condition_needs_image(const weft_frame_condition *how)
     const bool may_lack =
         how->form == WEFT_FRAME_CONDITION_CHANNELS || how->form == WEFT_FRAME_CONDITION_PORT;
     return (may_lack && !how->also_none) || how->form == WEFT_FRAME_CONDITION_IMPLICIT ||
-           how->form == WEFT_FRAME_CONDITION_HISTORY;
+           (how->form == WEFT_FRAME_CONDITION_HISTORY && !how->precedes);
 }
 
 static weft_status check_image(const work *w, const weft_visual_condition_setup *setup)

@@ -8,7 +8,8 @@
 /* Frames that the VAE decodes, with those before the video. */
 static int64_t decoded_frames(const weft_generator *p)
 {
-    return p->options.frames + p->shape.lead * p->model.grid.factor[0];
+    return p->model.grid.section ? weft_grid_frames(&p->model.grid, p->model.grid.section)
+                                 : p->options.frames + p->shape.lead * p->model.grid.factor[0];
 }
 
 weft_status weft_generator_decoder_open(weft_generator *p, int64_t without_vae)

@@ -194,14 +194,15 @@ static weft_status lay_sections(weft_generator *p)
     WEFT_TRY(check_sections(p));
     if (!o->window)
         o->window = how.section * f;
-    if (o->window % f)
+    if (!how.precedes && o->window % f)
         return weft_error(WEFT_MSG_VIDEO_SIZE, WEFT_AT(.key = "--window", WEFT_NUMBER(o->window)),
                           "sections have a multiple of %" PRId64 " frames, not %" PRId64, f,
                           o->window);
-    s->frames = o->window / f;
-    s->forward = o->sections_forward;
-    s->count = (p->shape.latent[0] - 1) / s->frames;
-    if (!s->count || 1 + s->count * s->frames != p->shape.latent[0])
+    s->forward = o->sections_forward || how.precedes;
+    s->precedes = how.precedes;
+    s->frames = how.precedes ? p->model.grid.section : o->window / f;
+    s->count = (p->shape.latent[0] - !s->precedes) / s->frames;
+    if (!s->precedes && (!s->count || 1 + s->count * s->frames != p->shape.latent[0]))
         return weft_error(WEFT_MSG_VIDEO_SIZE, WEFT_AT(.key = "--frames", WEFT_NUMBER(o->frames)),
                           "this model generates 1 + %" PRId64 " n frames, in sections of %" PRId64
                           ", not %" PRId64 "; the next possible number is %" PRId64,
@@ -451,9 +452,24 @@ static weft_status lay_sound(weft_generator *p)
     return WEFT_OK;
 }
 
+/* A video has whole sections, if sections are videos of their own. */
+static weft_status arrange_sections(weft_generator *p)
+{
+    weft_generator_options *o = &p->options;
+    const weft_frame_condition how = weft_model_takes_port(p->model.denoiser);
+    if (!how.precedes)
+        return WEFT_OK;
+    if (!o->window)
+        o->window = weft_grid_frames(&p->model.grid, how.section);
+    WEFT_TRY(check_frames(p, "--window", o->window));
+    p->model.grid.section = weft_grid_latent_frames(&p->model.grid, o->window);
+    return WEFT_OK;
+}
+
 /* Sets the shape of the video, without the rows of the batch. */
 static weft_status arrange_shape(weft_generator *p)
 {
+    WEFT_TRY(arrange_sections(p));
     WEFT_TRY(arrange_continuation(p));
     const int64_t size[3] = {p->options.frames, p->options.height, p->options.width};
     WEFT_TRY(weft_generator_check_size(p, size));

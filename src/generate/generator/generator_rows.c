@@ -128,6 +128,22 @@ static void fill_visual(const weft_generator *p, const weft_denoiser_query *a, i
     }
 }
 
+/* Latents of a frame of the history. NULL: zeros. */
+static const float *source_frame(const weft_generator *p, int64_t from)
+{
+    const weft_visual_condition *g = &p->inputs.visual;
+    const int64_t frame = p->shape.latent_floats / p->shape.latent[0];
+    if (from == WEFT_HISTORY_ZEROS)
+        return NULL;
+    if (from == WEFT_HISTORY_LAST_IMAGE)
+        return g->latents + (p->shape.latent[0] - 1) * frame;
+    if (from == WEFT_HISTORY_IMAGE)
+        return g->preceding;
+    if (from <= WEFT_HISTORY_GIVEN)
+        return g->preceding + (p->shape.sections.given + from - WEFT_HISTORY_GIVEN) * frame;
+    return p->memory.x + from * frame;
+}
+
 /* Sets the frames of the video that a section sees, and the time positions. */
 static void fill_history(const weft_generator *p, const weft_denoiser_query *a, int64_t r)
 {
@@ -147,11 +163,8 @@ static void fill_history(const weft_generator *p, const weft_denoiser_query *a, 
         for (int64_t i = 0; place && i < frames; i++)
             place[i] = (float)weft_video_section_history_index(s, at, k, i);
         for (int64_t i = 0; latents && i < frames; i++) {
-            const int64_t from = weft_video_section_source(s, at, k, i, last);
-            const float *source = from == WEFT_HISTORY_LAST_IMAGE
-                                      ? p->inputs.visual.latents + (p->shape.latent[0] - 1) * frame
-                                      : p->memory.x + from * frame;
-            if (from == WEFT_HISTORY_ZEROS)
+            const float *source = source_frame(p, weft_video_section_source(s, at, k, i, last));
+            if (!source)
                 memset(latents + i * frame, 0, (size_t)frame * sizeof *latents);
             else
                 memcpy(latents + i * frame, source, (size_t)frame * sizeof *latents);

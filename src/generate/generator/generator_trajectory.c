@@ -75,7 +75,7 @@ weft_status weft_generator_trajectory_open(const weft_generator_model *m, weft_g
     weft_free(path);
     WEFT_TRY(status);
     if (!o->sampler)
-        o->sampler = t->scheduler.kind->sampler;
+        o->sampler = weft_scheduler_sampler(&t->scheduler);
     if (o->eta > 0 && o->sampler != weft_sampler_find("ddim"))
         return weft_error(WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = "--eta", WEFT_NUMBER(o->eta)),
                           "%g has no effect with the sampler %s, which adds no noise. Use "
@@ -204,8 +204,10 @@ weft_status weft_generator_trajectory_set_levels(weft_generator *p)
     if (levels && !sigma)
         return weft_no_memory("%" PRId64 " levels", steps);
     for (int64_t i = 0; i < steps && levels; i++)
-        sigma[i] = levels == WEFT_LEVELS_QUADRATIC ? quadratic_level(i, steps)
-                                                   : (double)(steps - i) / (double)steps;
+        sigma[i] = levels == WEFT_LEVELS_QUADRATIC
+                       ? quadratic_level(i, steps)
+                       : (levels == WEFT_LEVELS_EVEN_BELOW_1 ? 0.999 : 1) * (double)(steps - i) /
+                             (double)steps;
     request.sigma = given->count ? given->sigmas : sigma;
     request.time = given->timesteps;
     const weft_status_code status =

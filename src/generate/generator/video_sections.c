@@ -6,7 +6,7 @@ int64_t weft_video_section_first(const weft_video_sections *s, int64_t at)
 {
     if (s->shared)
         return at * (s->frames - s->shared);
-    return 1 + (s->forward ? at : s->count - 1 - at) * s->frames;
+    return !s->precedes + (s->forward ? at : s->count - 1 - at) * s->frames;
 }
 
 /* First frame of a scale in the history, counted in frames from the section on. */
@@ -23,10 +23,12 @@ int64_t weft_video_section_source(const weft_video_sections *s, int64_t at, int 
 {
     const int64_t first = weft_video_section_first(s, at), end = 1 + s->count * s->frames;
     if (scale == 0 && i-- == 0)
-        return 0;
+        return s->image ? WEFT_HISTORY_IMAGE : s->precedes && at == 0 ? WEFT_HISTORY_ZEROS : 0;
     if (s->forward) {
         const int64_t frame = first - distance(scale + 1) + i;
-        return frame < 0 ? WEFT_HISTORY_ZEROS : frame;
+        return frame >= 0           ? frame
+               : -frame <= s->given ? WEFT_HISTORY_GIVEN + 1 + frame
+                                    : WEFT_HISTORY_ZEROS;
     }
     const int64_t frame = first + s->frames + distance(scale) + i;
     if (frame < end)

@@ -4,6 +4,10 @@
  *     reverse   image [ section 2 ][ section 1 ][ section 0 ]    history: frames after the section
  *     forward   image [ section 0 ][ section 1 ][ section 2 ]    history: frames before the section
  *
+ * With `precedes`, the image and the latents of other given frames are before the video:
+ *
+ *     given, image | [ section 0 ][ section 1 ][ section 2 ]     history: frames before the section
+ *
  * All counts are in latent frames. */
 #ifndef WEFT_GENERATE_GENERATOR_VIDEO_SECTIONS_H
 #define WEFT_GENERATE_GENERATOR_VIDEO_SECTIONS_H
@@ -19,12 +23,20 @@ typedef struct weft_video_sections {
     int64_t count;  /* 0 (default): the video is denoised at once */
     int64_t frames; /* length of a section */
     bool forward;
+    bool precedes; /* the image is not a frame of the video; sections are in order */
+    bool image;    /* precedes: an image is given */
+    int64_t given; /* precedes: given frames before the video */
     /* Frames by which sections overlap, in place of a history; 0 (default): a history. */
     int64_t shared;
 } weft_video_sections;
 
 /* Sources of a frame of the history that are not frames of the video. */
-enum { WEFT_HISTORY_ZEROS = -1, WEFT_HISTORY_LAST_IMAGE = -2 };
+enum {
+    WEFT_HISTORY_ZEROS = -1,
+    WEFT_HISTORY_LAST_IMAGE = -2,
+    WEFT_HISTORY_IMAGE = -3, /* before the video */
+    WEFT_HISTORY_GIVEN = -4  /* GIVEN - k: given frame k before the video, counted from its end */
+};
 
 /* First frame of section `at`, counted in the order of denoising. With `shared`, section 0 begins
  * at frame 0 and the others overlap. */

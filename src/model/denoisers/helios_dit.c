@@ -171,7 +171,7 @@ static void block(weft_graph *g, const helios *c, weft_value text_blc, stream *s
 
 /* ---- the model ------------------------------------------------------------------------------ */
 
-/* Positions that are not given are those of a video's first chunk: the first frame, the history from
+/* Without given positions, a call is the first chunk of a video: the first frame, the history from
  * the largest patches to the smallest, the chunk. Returns the position of the chunk. */
 static int64_t first_positions(weft_graph *g, weft_history_part part[WEFT_LATENT_HISTORIES])
 {
@@ -297,6 +297,14 @@ static void build(weft_graph *g, const void *config, weft_call call, weft_ports 
     ports->at[WEFT_PORT_PREDICTION] = forward(g, config, ports);
 }
 
+static void frame_condition(const void *config, weft_frame_condition *cond)
+{
+    const helios *c = config;
+    if (c->history)
+        *cond = (weft_frame_condition){
+            .form = WEFT_FRAME_CONDITION_HISTORY, .section = 9, .precedes = true};
+}
+
 /* clang-format off */
 static const char *const factor_words[] = {"\"per_head\"", "\"scalar\"", NULL};
 #define AT(member) offsetof(helios, member)
@@ -309,7 +317,7 @@ static const weft_field fields[] = {
     {"rope_theta", WEFT_FIELD_F64, AT(theta), "10000.0", 1, 1e9,
      .help = "base of the rotary frequencies"},
     {"guidance_cross_attn", WEFT_FIELD_BOOL, AT(cross_chunk_only), "true",
-     .help = "only tokens of the chunk attend to the text, those of the history do not"},
+     .help = "tokens of the chunk attend to the text, and tokens of the history do not"},
     {"zero_history_timestep", WEFT_FIELD_BOOL, AT(zero_time), "true",
      .help = "tokens of the history have timestep 0"},
     {"has_multi_term_memory_patch", WEFT_FIELD_BOOL, AT(history), "true",
@@ -358,7 +366,9 @@ const weft_family weft_family_helios_dit = {
     .config_bytes = sizeof(helios), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
-    .grid = weft_wan_grid,
+    .grid = weft_wan_grid, .frame_condition = frame_condition,
+    .frame_condition_help = "image or video before the first frame",
+    .noise_levels = WEFT_LEVELS_EVEN_BELOW_1,
     .text_encoder = weft_wan_text_encoders, .text_encoders = WEFT_WAN_TEXT_ENCODERS,
     .fps = 24,
     .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,

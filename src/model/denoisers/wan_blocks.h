@@ -59,7 +59,7 @@ weft_value weft_wan_blocks(weft_graph *g, const weft_wan *c, weft_value x_bsc,
 /* Last norm and projection: (B,S,C) to latents. */
 weft_value weft_wan_last(weft_graph *g, const weft_wan *c, weft_value x_bsc,
                          const weft_wan_condition *to, const int64_t size[3]);
-/* The same with a given modulation table, (1,2,C). */
+/* Like weft_wan_last, with a given modulation table (1,2,C). */
 weft_value weft_wan_end(weft_graph *g, const weft_wan *c, weft_value x_bsc,
                         const weft_wan_condition *to, weft_value table, const int64_t size[3]);
 
@@ -102,7 +102,7 @@ void weft_wan_frame_condition(const void *config, weft_frame_condition *cond);
      .help = "a norm before cross-attention"},                                                     \
     {"qk_norm", WEFT_FIELD_FIXED, .fallback = "\"rms_norm_across_heads\""},                        \
     {"eps", WEFT_FIELD_F64, offsetof(weft_wan, eps), "1e-6", 0, 1, .help = "epsilon of the norms"}
-/* The same, with image tokens. */
+/* WEFT_WAN_BLOCK_FIELDS and the fields of image tokens. */
 #define WEFT_WAN_FIELDS(default_heads, default_ffn, default_layers)                                \
     WEFT_WAN_BLOCK_FIELDS(default_heads, default_ffn, default_layers),                             \
     {"image_dim", WEFT_FIELD_I64, offsetof(weft_wan, image_dim), "null", 1, 1 << 16,               \

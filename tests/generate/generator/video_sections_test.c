@@ -59,3 +59,27 @@ Test(video_sections, time_positions)
     cr_expect_eq(weft_video_section_history_index(&forward, 0, 1, 0), 17);
     cr_expect_eq(weft_video_section_history_index(&forward, 0, 0, 1), 19);
 }
+
+/* Sections after given frames: an image, or two frames and an image. */
+Test(video_sections, history_with_frames_before_the_video)
+{
+    const weft_video_sections none = {.count = 3, .frames = 3, .forward = true, .precedes = true};
+    weft_video_sections given = none;
+    given.image = true;
+    given.given = 2;
+    for (int64_t i = 0; i < 3; i++)
+        cr_expect_eq(weft_video_section_first(&none, i), 3 * i);
+    expect_sources(&none, 0, 0, false, (int64_t[]){WEFT_HISTORY_ZEROS, WEFT_HISTORY_ZEROS}, 2);
+    expect_sources(&none, 1, 0, false, (int64_t[]){0, 2}, 2);
+    expect_sources(&none, 1, 1, false, (int64_t[]){0, 1}, 2);
+    expect_sources(&given, 0, 0, false, (int64_t[]){WEFT_HISTORY_IMAGE, WEFT_HISTORY_GIVEN}, 2);
+    expect_sources(&given, 0, 1, false, (int64_t[]){WEFT_HISTORY_ZEROS, WEFT_HISTORY_GIVEN - 1}, 2);
+    expect_sources(&given, 1, 1, false, (int64_t[]){0, 1}, 2);
+    cr_expect_eq(weft_video_section_source(&given, 1, 2, 15, false), WEFT_HISTORY_GIVEN);
+    cr_expect_eq(weft_video_section_source(&given, 1, 2, 14, false), WEFT_HISTORY_GIVEN - 1);
+    cr_expect_eq(weft_video_section_source(&given, 1, 2, 13, false), WEFT_HISTORY_ZEROS);
+    cr_expect_eq(weft_video_section_index(&none, 1, 0), 20);
+    cr_expect_eq(weft_video_section_history_index(&none, 1, 0, 0), 0);
+    cr_expect_eq(weft_video_section_history_index(&none, 1, 0, 1), 19);
+    cr_expect_eq(weft_video_section_history_index(&none, 1, 2, 0), 1);
+}

@@ -1,0 +1,47 @@
+#!/usr/bin/env python3
+"""Makes tests/golden/pipelines/helios: a folder as diffusers writes it, with random weights, and the
+latents of HeliosPipeline. Needs diffusers and transformers; run from the root of the checkout, with
+tools in PYTHONPATH.
+
+    helios        text to video in three sections, UniPC with levels by resolution, guidance
+    helios_euler  a variant of the same folder with Euler's method and other shift"""
+import torch
+from diffusers import AutoencoderKLWan, HeliosPipeline, HeliosScheduler, HeliosTransformer3DModel
+from transformers import UMT5Config, UMT5EncoderModel
+
+from golden_parts import NEGATIVE, PROMPT, noise, save, unigram, variant, weights
+
+FRAMES, SECTIONS = 3, 3  # latent frames of a section, sections
+
+
+def latents(pipe, begin, **asked):
+    """The latents of all sections. Section k has the noise of its place in the video."""
+    at = iter(range(SECTIONS))
+
+    def own(*_, **__):
+        first = next(at) * FRAMES
+        return begin[:, :, first:first + FRAMES].clone()
+    pipe.prepare_latents = own
+    window = 4 * FRAMES - 3
+    made = pipe(num_latent_frames_per_chunk=FRAMES, num_frames=SECTIONS * window, output_type="latent", **asked).frames
+    return made[:, :, -SECTIONS * FRAMES:], window * SECTIONS, window
+
+
+text = weights(UMT5EncoderModel(UMT5Config(vocab_size=100, d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2,
+                                           feed_forward_proj="gated-gelu")), 3)
+vae = weights(AutoencoderKLWan(base_dim=4, z_dim=4, dim_mult=[1, 1, 1, 1], num_res_blocks=1, latents_mean=[0.1, -0.2, 0.3, 0.0],
+                               latents_std=[1.1, 0.9, 1.3, 0.8]), 4)
+transformer = weights(HeliosTransformer3DModel(num_attention_heads=2, attention_head_dim=12, in_channels=4, out_channels=4, text_dim=16,
+                                               freq_dim=16, ffn_dim=32, num_layers=2, rope_dim=(4, 4, 4), is_amplify_history=True), 1)
+parts = dict(tokenizer=unigram(), text_encoder=text, vae=vae, transformer=transformer)
+begin = noise(4, FRAMES * SECTIONS, 4, 6)
+asked = dict(height=32, width=48, num_inference_steps=5, guidance_scale=4.0)
+
+pipe = HeliosPipeline(**parts, scheduler=HeliosScheduler(stages=1, use_dynamic_shifting=True, time_shift_type="linear"))
+made, frames, window = latents(pipe, begin, prompt=PROMPT, negative_prompt=NEGATIVE, **asked)
+save(pipe, "helios", begin, made, prompt=PROMPT, negative=NEGATIVE, num_frames=frames, window=window, **asked)
+
+levels = HeliosScheduler(stages=1, scheduler_type="euler")
+pipe = HeliosPipeline(**parts, scheduler=levels)
+made, frames, window = latents(pipe, begin, prompt=PROMPT, **(asked | dict(guidance_scale=1.0)))
+variant("helios", "euler", made, levels, prompt=PROMPT, num_frames=frames, window=window, **(asked | dict(guidance_scale=1.0)))
