@@ -4,12 +4,18 @@ latents of HeliosPipeline. Needs diffusers and transformers; run from the root o
 tools in PYTHONPATH.
 
     helios        text to video in three sections, UniPC with levels by resolution, guidance
-    helios_euler  a variant of the same folder with Euler's method and other shift"""
+    helios_euler  a variant of the same folder with Euler's method and levels without a shift
+    helios_image  an image before the video. Latents of images and videos are means; their noise is weft's
+    helios_video  two sections of another video before the video"""
+import numpy as np
 import torch
 from diffusers import AutoencoderKLWan, HeliosPipeline, HeliosScheduler, HeliosTransformer3DModel
 from transformers import UMT5Config, UMT5EncoderModel
 
-from golden_parts import NEGATIVE, PROMPT, noise, save, unigram, variant, weights
+from diffusers.models.autoencoders.vae import DiagonalGaussianDistribution
+from diffusers.pipelines.helios import pipeline_helios
+from golden_parts import NEGATIVE, PROMPT, given, noise, picture, save, unigram, variant, weights
+from weft_noise import GIVEN, normal, uniform
 
 FRAMES, SECTIONS = 3, 3  # latent frames of a section, sections
 
@@ -27,6 +33,7 @@ def latents(pipe, begin, **asked):
     return made[:, :, -SECTIONS * FRAMES:], window * SECTIONS, window
 
 
+torch.manual_seed(0)
 text = weights(UMT5EncoderModel(UMT5Config(vocab_size=100, d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2,
                                            feed_forward_proj="gated-gelu")), 3)
 vae = weights(AutoencoderKLWan(base_dim=4, z_dim=4, dim_mult=[1, 1, 1, 1], num_res_blocks=1, latents_mean=[0.1, -0.2, 0.3, 0.0],
@@ -45,3 +52,37 @@ levels = HeliosScheduler(stages=1, scheduler_type="euler")
 pipe = HeliosPipeline(**parts, scheduler=levels)
 made, frames, window = latents(pipe, begin, prompt=PROMPT, **(asked | dict(guidance_scale=1.0)))
 variant("helios", "euler", made, levels, prompt=PROMPT, num_frames=frames, window=window, **(asked | dict(guidance_scale=1.0)))
+
+
+def given_noise(size):
+    """weft's noise of the seed 0, in the order of the reference's calls: shares of noise, and noise of (1, C, T, Y, X)."""
+    frames, done = iter(range(100)), [0]
+
+    def rand(count, **_):
+        return torch.tensor([uniform(0, next(frames), GIVEN) for _ in range(count)], dtype=torch.float32)
+
+    def randn(shape, **_):
+        count, first = int(np.prod(shape)), done[0]
+        done[0] += count
+        made = torch.tensor([normal(0, first + i, GIVEN) for i in range(count)], dtype=torch.float32)
+        return made.reshape(shape[2], shape[3], shape[4], shape[1]).permute(3, 0, 1, 2)[None]
+    return rand, randn
+
+
+def with_given(**more):
+    pipe = HeliosPipeline(**parts, scheduler=HeliosScheduler(stages=1, use_dynamic_shifting=True, time_shift_type="linear"))
+    DiagonalGaussianDistribution.sample = lambda self, generator=None: self.mode()
+    kept = torch.rand
+    torch.rand, pipeline_helios.randn_tensor = given_noise(begin.shape)
+    made = latents(pipe, begin, prompt=PROMPT, negative_prompt=NEGATIVE, **more, **asked)
+    torch.rand = kept
+    return made
+
+
+image = picture(60, 40, 1)
+made, frames, window = with_given(image=image)
+variant("helios", "image", made, prompt=PROMPT, negative=NEGATIVE, num_frames=frames, window=window, **asked)
+given("helios", image_image=image)
+made, frames, window = with_given(video=[image] * 20)
+variant("helios", "video", made, prompt=PROMPT, negative=NEGATIVE, num_frames=frames, window=window, given_frames=18, **asked)
+given("helios", video_video=image)

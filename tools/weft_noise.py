@@ -1,7 +1,7 @@
-"""weft's normal random numbers (src/base/rng.h), for references that draw noise."""
+"""weft's random numbers (src/base/rng.h), for references that draw noise."""
 import math
 
-DECODER = 13  # the purpose
+DECODER, GIVEN = 13, 16  # purposes
 
 
 def philox(key, high, low):
@@ -13,7 +13,11 @@ def philox(key, high, low):
     return c
 
 
-def normal(key, index):
-    block = philox(key, DECODER | 1 << 32, index // 2)
+def uniform(key, index, purpose):
+    return ((philox(key, purpose, index // 4)[index % 4] >> 8) + 0.5) / 2**24
+
+
+def normal(key, index, purpose=DECODER):
+    block = philox(key, purpose | 1 << 32, index // 2)
     angle = 2 * math.pi * (block[1] + 0.5) / 2**32
     return math.sqrt(-2 * math.log((block[0] + 0.5) / 2**32)) * (math.sin(angle) if index % 2 else math.cos(angle))

@@ -24,6 +24,7 @@ typedef enum weft_rng_purpose {
     WEFT_RNG_DECODER = 13,  /* noise of an autoencoder's decoder, and before it */
     WEFT_RNG_SCORE = 14,    /* distillation: noise and level at which two scores are compared */
     WEFT_RNG_FAKE = 15,     /* distillation: noise and level that train the score of the student */
+    WEFT_RNG_GIVEN = 16,    /* noise of given frames, and its share */
 } weft_rng_purpose;
 
 /* The raw block: 128-bit counter (hi, lo), 64-bit key. */

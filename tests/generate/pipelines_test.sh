@@ -61,7 +61,7 @@ for name in framepack wan22 hunyuan hunyuan_i2v hunyuan_replace flux chroma z_im
     cosmos25 cosmos25_transfer sana sana_720 motif ltx2 ltx23 helios; do check $name same_latents $name; done
 # variants: other settings of the same folders. The schedulers of Latte draw no noise.
 for name in chronoedit/reasoning skyreels/lag skyreels/image skyreels/image2 skyreels/long skyreels/long_lag skyreels/video framepack/forward framepack/last hunyuan15/i2v flux/true_cfg flux/sigmas hunyuan/true_cfg cog15/dynamic_cfg latte/pndm latte/pndm_prk latte/euler latte/timesteps latte/lms latte/singlestep kandinsky5/i2v flux2/edit flux2/edits flux2_klein/edit flux2_klein/edits \
-    cosmos25/image cosmos25/video cosmos25/video1 cosmos25_transfer/weak wan_vace/weak sana/empty sana/i2v sana_720/i2v motif/cfg motif/i2v ltx2/i2v ltx23/i2v ltx23/rescale helios/euler; do
+    cosmos25/image cosmos25/video cosmos25/video1 cosmos25_transfer/weak wan_vace/weak sana/empty sana/i2v sana_720/i2v motif/cfg motif/i2v ltx2/i2v ltx23/i2v ltx23/rescale helios/euler helios/image helios/video; do
     check "${name/\//_}" same_latents "${name%/*}" "${name#*/}"
 done
 # Tokens of an image are split over ranks like the others.

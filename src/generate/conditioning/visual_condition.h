@@ -56,9 +56,6 @@ typedef struct weft_visual_condition {
     /* (T,Y,X,channels): latents of the video or of the clean frames; (edited,Y,X,channels): of the
      * images to edit */
     float *latents;
-    /* (1 + given,Y,X,channels): latents of the image and of the frames before the video, for models
-     * whose inputs precede the video */
-    float *preceding;
     uint8_t *keep_mask;       /* (T,Y,X) 1: the result equals `latents` */
     uint8_t *clean_frames;    /* (T) 1: the frame enters the model without noise */
     double given_time;        /* timestep of clean frames (weft_frame_condition) */

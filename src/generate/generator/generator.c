@@ -186,8 +186,10 @@ int64_t weft_generator_bytes_of(const weft_generator *p, bool texts)
                           weft_generator_preview_bytes(p),
                   visual = weft_visual_condition_workspace_bytes(&p->inputs.visual),
                   seen = weft_identity_condition_workspace_bytes(&p->inputs.identity),
-                  before = visual > seen ? visual : seen;
-    return weft_visual_condition_bytes(&p->inputs.visual) + (bytes > before ? bytes : before);
+                  given = weft_preceding_frames_workspace_bytes(&p->inputs.preceding),
+                  most = visual > seen ? visual : seen, before = given > most ? given : most;
+    return weft_visual_condition_bytes(&p->inputs.visual) +
+           weft_preceding_frames_bytes(&p->inputs.preceding) + (bytes > before ? bytes : before);
 }
 
 const char *weft_generator_tiles(const weft_generator *p, char text[64])

@@ -826,6 +826,7 @@ weft_status weft_generator_run(weft_generator *p, const char *const *prompts, co
         if (!p->sampling.resumed)
             p->sampling.cursor = (weft_sampler_cursor){0};
         WEFT_TRY(encode_text(p));
+        weft_preceding_frames_set_seed(&p->inputs.preceding, seeds[p->request.first]);
         const bool resumed = p->sampling.resumed;
         for (int64_t i = 0; i < batch && !resumed; i++)
             begin_with(p, i, p->memory.x + i * p->shape.begun_floats);

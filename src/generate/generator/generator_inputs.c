@@ -64,8 +64,15 @@ weft_status weft_generator_inputs_open(weft_generator *p)
 {
     const weft_generator_options *o = &p->options;
     weft_generator_inputs *in = &p->inputs;
+    weft_visual_inputs files = o->visual;
     in->setup = setup_of(p);
-    WEFT_TRY(weft_visual_condition_open(&o->visual, &in->setup, &in->visual));
+    if (p->shape.sections.precedes) {
+        WEFT_TRY(weft_preceding_frames_open(&files, &in->setup, &in->preceding));
+        p->shape.sections.image = in->preceding.given > 0;
+        p->shape.sections.given = in->preceding.given;
+        files.image = files.before = NULL;
+    }
+    WEFT_TRY(weft_visual_condition_open(&files, &in->setup, &in->visual));
     WEFT_TRY(weft_identity_condition_open(&o->identity, &in->setup, o->visual.fit, &in->identity));
     return apply_strength(p);
 }
@@ -73,11 +80,13 @@ weft_status weft_generator_inputs_open(weft_generator *p)
 weft_status weft_generator_inputs_read(weft_generator_inputs *in)
 {
     WEFT_TRY(weft_visual_condition_read(&in->visual));
+    WEFT_TRY(weft_preceding_frames_read(&in->preceding));
     return weft_identity_condition_read(&in->identity);
 }
 
 void weft_generator_inputs_close(weft_generator_inputs *in)
 {
     weft_visual_condition_free(&in->visual);
+    weft_preceding_frames_free(&in->preceding);
     weft_identity_condition_free(&in->identity);
 }

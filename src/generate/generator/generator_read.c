@@ -158,9 +158,12 @@ static weft_status check_sections(const weft_generator *p)
     const weft_generator_options *o = &p->options;
     const char *class_name = weft_model_class(p->model.denoiser);
     if (o->visual.video)
-        return weft_error(
-            WEFT_MSG_MODEL_INPUT_UNSUPPORTED, WEFT_AT(.key = "--video", .value = o->visual.video),
-            "%s denoises a video section by section from an image. Give --image FILE.", class_name);
+        return weft_error(WEFT_MSG_MODEL_INPUT_UNSUPPORTED,
+                          WEFT_AT(.key = "--video", .value = o->visual.video),
+                          "%s denoises a video section by section%s", class_name,
+                          weft_model_takes_port(p->model.denoiser).precedes
+                              ? ". Give --given-frames N for the frames of --video that precede it."
+                              : " from an image. Give --image FILE.");
     if (o->window_overlap)
         return weft_error(WEFT_MSG_OPTION_NO_EFFECT,
                           WEFT_AT(.key = "--window-overlap", WEFT_NUMBER(o->window_overlap)),

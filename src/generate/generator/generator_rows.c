@@ -138,9 +138,10 @@ static const float *source_frame(const weft_generator *p, int64_t from)
     if (from == WEFT_HISTORY_LAST_IMAGE)
         return g->latents + (p->shape.latent[0] - 1) * frame;
     if (from == WEFT_HISTORY_IMAGE)
-        return g->preceding;
+        return p->inputs.preceding.noisy;
     if (from <= WEFT_HISTORY_GIVEN)
-        return g->preceding + (p->shape.sections.given + from - WEFT_HISTORY_GIVEN) * frame;
+        return p->inputs.preceding.noisy +
+               (p->shape.sections.given + from - WEFT_HISTORY_GIVEN) * frame;
     return p->memory.x + from * frame;
 }
 

@@ -1,6 +1,6 @@
 /* Other latent frames of a video as tokens, in three sizes of patches (Framepack, Helios): a token
- * is 1x2x2, 2x4x4 or 4x8x8 latents. Every latent frame has a given time position. The rotary tables of
- * larger tokens are means of cosines and of sines over the places of 1x2x2 latents. Latents and
+ * is 1x2x2, 2x4x4 or 4x8x8 latents. Every latent frame has a given time position. The rotary tables
+ * of larger tokens are means of cosines and of sines over the places of 1x2x2 latents. Latents and
  * places are repeated at the end up to whole tokens.
  *
  * Shape letters: B batch, N frames, S tokens, D head width. */
