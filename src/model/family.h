@@ -40,6 +40,7 @@ typedef enum weft_port {
     WEFT_PORT_CONDITION,      /* (B,T,Y,X,C)  latents of given frames, and their mask            */
     WEFT_PORT_CONTROL,        /* (B,T,Y,X,C)  latents of a control video, and its mask           */
     WEFT_PORT_EDITED,         /* (B,N,Y,X,C)  latents of N images to edit                        */
+    WEFT_PORT_FACE,           /* (B,N,Y,X,3)  pixels of a video of the face, in [-1,1]           */
     WEFT_PORT_CONTROL_SCALE,  /* (N)          strength of the control in each control block      */
     WEFT_PORT_INDEX,          /* (B,T)        time position of each latent frame              */
     WEFT_PORT_HISTORY,        /* (B,N,Y,X,C)  other latent frames (Framepack); _2X and _4X:      */
@@ -191,6 +192,7 @@ typedef struct weft_grid {
     /* Denoiser: frames of tokens that attend to each other in both directions; a video has whole
      * blocks. 0 (default): 1 */
     int64_t block;
+    int64_t least; /* denoiser: least latent frames of a video; 0 (default): 1 */
     /* Autoencoder: number of first latent frames that have statistics of their own. Later frames
      * have no statistics. Autoencoder of audio: number of latent mel bins, all with their own
      * statistics. 0 (default): statistics are per channel. */

@@ -28,6 +28,7 @@ static const struct { const char *name; weft_dtype dtype; bool video; } ports[WE
     [WEFT_PORT_CONDITION]      = {"condition",      WEFT_F32, true},
     [WEFT_PORT_CONTROL]        = {"control",        WEFT_F32, true},
     [WEFT_PORT_EDITED]         = {"edited",         WEFT_F32, true},
+    [WEFT_PORT_FACE]           = {"face",           WEFT_F32, true},
     [WEFT_PORT_CONTROL_SCALE]  = {"control_scale",  WEFT_F32, false},
     [WEFT_PORT_INDEX]          = {"index",          WEFT_F32, false},
     [WEFT_PORT_HISTORY]        = {"history",        WEFT_F32, true},
@@ -810,6 +811,7 @@ weft_model_size weft_model_smallest(const weft_model *model)
         return size;
     const weft_grid grid = weft_model_grid(model);
     size.frames = weft_grid_frames(&grid, grid.block > 1 ? grid.block : 1);
+    size.frames = grid.least > size.frames ? grid.least : size.frames;
     size.frames = grid.only[0] ? grid.only[0] : size.frames;
     size.height = grid.only[1] ? grid.only[1] : grid.factor[1];
     size.width = grid.only[2] ? grid.only[2] : grid.factor[2];

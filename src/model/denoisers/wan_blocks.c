@@ -391,6 +391,14 @@ void weft_wan_frame_condition(const void *config, weft_frame_condition *cond)
     {"*.ffn.net.0.proj.weight",  axis, {WEFT_S, 0}},                    \
     {"*.ffn.net.0.proj.bias",    axis, {WEFT_S, 0}},                    \
     {"*.ffn.net.2.weight",       axis, {WEFT_S, 1}},                    \
+    {"*_adapter.*.to_q.weight",  axis, {WEFT_S, 0}, .optional = true},  \
+    {"*_adapter.*.to_q.bias",    axis, {WEFT_S, 0}, .optional = true},  \
+    {"*_adapter.*.to_k.weight",  axis, {WEFT_S, 0}, .optional = true},  \
+    {"*_adapter.*.to_k.bias",    axis, {WEFT_S, 0}, .optional = true},  \
+    {"*_adapter.*.to_v.weight",  axis, {WEFT_S, 0}, .optional = true},  \
+    {"*_adapter.*.to_v.bias",    axis, {WEFT_S, 0}, .optional = true},  \
+    {"*_adapter.*.to_out.weight", axis, {WEFT_S, 1}, .optional = true}, \
+    {"*_adapter.*.to_out:linear", axis, behind, .optional = true},      \
     {"*attn*.to_out.0:linear",   axis, behind},                         \
     {"*.ffn.net.2:linear",       axis, behind}
 
@@ -405,12 +413,20 @@ static const weft_recipe_row tp_rows[] = {
     {"*attn1.back:attention",    axis, {WEFT_S, 2}, .optional = true},  \
     {"*attn1.back:concat",       axis, {WEFT_S, 1}, .optional = true}
 
+/* Adapters with attention inside latent frames: heads of all tokens, as above. */
+#define FRAMES(axis)                                                        \
+    {"*_adapter.*.tokens:layer_norm", axis, {WEFT_S, 1}, .optional = true}, \
+    {"*_adapter.*.frames:reshape",    axis, {WEFT_S, 2}, .optional = true}, \
+    {"*_adapter.*.frames:attention",  axis, {WEFT_S, 2}, .optional = true}, \
+    {"*_adapter.*.joined:reshape",    axis, {WEFT_S, 1}, .optional = true}
+
 /* Context parallel (Jacobs et al., DeepSpeed-Ulysses): tokens are split from the first norm onward.
  * An all-to-all before self-attention turns the split of tokens into a split of heads, and another
  * one turns it back. */
 static const weft_recipe_row cp_rows[] = {
     {"*blocks.*:layer_norm",     "cp", {WEFT_S, 1}},
     BACK("cp"),
+    FRAMES("cp"),
     {"*attn*:attention",         "cp", {WEFT_S, 1}},
 };
 
@@ -419,6 +435,7 @@ static const weft_recipe_row cp_rows[] = {
 static const weft_recipe_row ring_rows[] = {
     {"*blocks.*:layer_norm",     "ring", {WEFT_S, 1}},
     BACK("ring"),
+    FRAMES("ring"),
     {"*attn1*:attention",        "ring", {WEFT_S, 1}, .by = "ring", .optional = true},
     {"*attn*:attention",         "ring", {WEFT_S, 1}},
 };
@@ -429,6 +446,7 @@ static const weft_recipe_row ring_rows[] = {
 static const weft_recipe_row sp_rows[] = {
     TENSOR_PARALLEL("sp", TOKENS),
     {"*blocks.*:layer_norm",     "sp", {WEFT_S, 1}},
+    {"*_adapter.*.tokens:layer_norm", "sp", {WEFT_S, 1}, .optional = true},
 };
 
 /* If two axes split one dim, the first axis is the outer one: heads by tp, then by cp; tokens by

@@ -79,17 +79,22 @@ void weft_wan_frame_condition(const void *config, weft_frame_condition *cond);
 /* clang-format off */
 /* Fields of every config, with the defaults that differ between the families. */
 #define WEFT_WAN_BLOCK_FIELDS(default_heads, default_ffn, default_layers)                          \
+    WEFT_WAN_FIRST_FIELDS(default_heads),                                                          \
+    {"in_channels", WEFT_FIELD_I64, offsetof(weft_wan, in_channels), "16", 1, 1 << 16,             \
+     .default_source = WEFT_DEFAULT_SOURCE_LATENTS, .help = "input channels of latents"},          \
+    {"out_channels", WEFT_FIELD_I64, offsetof(weft_wan, out_channels), "=in_channels", 1, 1 << 16, \
+     .help = "output channels of latents"},                                                        \
+    WEFT_WAN_LAST_FIELDS(default_ffn, default_layers)
+/* The fields before and after the channels of latents. */
+#define WEFT_WAN_FIRST_FIELDS(default_heads)                                                       \
     {"patch_size", WEFT_FIELD_I64S, offsetof(weft_wan, patch), "[1, 2, 2]", 1, 64,                 \
      .capacity = 3, .length = weft_three,                                                          \
      .help = "latent frames, rows and columns of one token"},                                      \
     {"num_attention_heads", WEFT_FIELD_I64, offsetof(weft_wan, heads), default_heads, 1, 1024,     \
      .help = "attention heads; heads x head width is the model's width"},                          \
     {"attention_head_dim", WEFT_FIELD_I64, offsetof(weft_wan, head_dim), "128", 2, 4096,           \
-     .help = "width of a head, even"},                                                             \
-    {"in_channels", WEFT_FIELD_I64, offsetof(weft_wan, in_channels), "16", 1, 1 << 16,             \
-     .default_source = WEFT_DEFAULT_SOURCE_LATENTS, .help = "input channels of latents"},          \
-    {"out_channels", WEFT_FIELD_I64, offsetof(weft_wan, out_channels), "=in_channels", 1, 1 << 16, \
-     .help = "output channels of latents"},                                                        \
+     .help = "width of a head, even"}
+#define WEFT_WAN_LAST_FIELDS(default_ffn, default_layers)                                          \
     {"text_dim", WEFT_FIELD_I64, offsetof(weft_wan, text_dim), "4096", 1, 1 << 16,                 \
      .default_source = WEFT_DEFAULT_SOURCE_TEXT, .help = "width of the text embeddings"},          \
     {"freq_dim", WEFT_FIELD_I64, offsetof(weft_wan, freq_dim), "256", 2, 1 << 16,                  \
