@@ -46,6 +46,7 @@ static const weft_option options[] = {
      .group = "model"},
     {"--control", "FILE", NULL, "control video or image (weft generate)", .group = "model",
      .copied = true},
+    {"--face", "FILE", NULL, "video of a face (weft generate)", .group = "model", .copied = true},
     {"--mask", "FILE", NULL, "part of --video or --control to generate", .group = "model",
      .copied = true},
     WEFT_METHOD_CONDITIONING,
@@ -68,10 +69,10 @@ static const weft_option_group groups[] = {
 static weft_status check_options(const weft_args *args, bool model)
 {
     static const char *const of_models[] = {
-        "--frames",         "--height",    "--width",        "--steps",        "--batch-size",
-        "--guidance-scale", "--parallel",  "--weights",      "--memory-limit", "--image",
-        "--last-image",     "--video",     "--strength",     "--control",      "--mask",
-        "--training-step",  "--precision", "--vae-precision"};
+        "--frames",         "--height",    "--width",         "--steps",        "--batch-size",
+        "--guidance-scale", "--parallel",  "--weights",       "--memory-limit", "--image",
+        "--last-image",     "--video",     "--strength",      "--control",      "--mask",
+        "--training-step",  "--precision", "--vae-precision", "--face"};
     static const char *const of_runs[] = {"--iterations", "--svg", "--set"};
     const char *const *list = model ? of_runs : of_models;
     const int count = model ? WEFT_COUNT(of_runs) : WEFT_COUNT(of_models);

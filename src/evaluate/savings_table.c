@@ -212,6 +212,7 @@ weft_status weft_eval_read_videos(const weft_args *args, weft_arena *arena,
     o->plain.visual.image = weft_args_string(args, "--image");
     o->plain.visual.last_image = weft_args_string(args, "--last-image");
     o->plain.visual.control = weft_args_string(args, "--control");
+    o->plain.visual.face = weft_args_string(args, "--face");
     o->plain.visual.mask = weft_args_string(args, "--mask");
     WEFT_TRY(weft_args_i64(args, "--seed", 0, INT64_MAX / 2, &o->seed));
     WEFT_TRY(weft_args_i64(args, "--steps", 1, 10000, &o->plain.steps));

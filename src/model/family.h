@@ -436,6 +436,9 @@ typedef enum weft_frame_condition_kind {
     /* The video is denoised section by section: WEFT_PORT_HISTORY has the image and frames of other
      * sections. */
     WEFT_FRAME_CONDITION_HISTORY,
+    /* Extra channels as CHANNELS. The first latent frame is the image of a character, and is
+     * dropped before decoding. The control has poses, WEFT_PORT_FACE a face. */
+    WEFT_FRAME_CONDITION_CHARACTER,
 } weft_frame_condition_kind;
 typedef struct weft_frame_condition {
     weft_frame_condition_kind form;

@@ -694,7 +694,9 @@ int64_t weft_model_denoised(const weft_model *model)
 {
     const weft_grid grid = weft_model_grid(model);
     const bool controlled = grid.channels == 2 * grid.out_channels; /* control videos */
-    return controlled || weft_model_takes_port(model).form == WEFT_FRAME_CONDITION_CHANNELS
+    const weft_frame_condition_kind form = weft_model_takes_port(model).form;
+    return controlled || form == WEFT_FRAME_CONDITION_CHANNELS ||
+                   form == WEFT_FRAME_CONDITION_CHARACTER
                ? grid.out_channels
                : grid.channels;
 }

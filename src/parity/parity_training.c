@@ -26,7 +26,8 @@ typedef struct stream {
     float *data, *noise;                /* NULL: the model lacks the stream */
 } stream;
 enum { STREAMS = 2 };
-static const char audio_level_name[] = "audio_t"; /* in the golden file */
+/* Names in the golden file. */
+static const char audio_level_name[] = "audio_t", given_name[] = "given_channels";
 
 typedef struct training {
     weft_parity *p;
@@ -40,6 +41,9 @@ typedef struct training {
     bool whole_times;            /* the model takes integer times */
     weft_model_size size;
     stream stream[STREAMS];
+    /* Channels of the video's latents that are given, not denoised, after the noisy ones; 0: none */
+    int64_t given_channels;
+    float *given; /* of all samples */
     float *noise_level;
     float *audio_level;    /* of the second stream; NULL: as the first */
     weft_graph *gradients; /* f64 gradients of a step; NULL: not built yet */
@@ -135,6 +139,22 @@ static bool is_present(const weft_parity *p, const weft_port_row *row)
     return row->port == WEFT_PORT_PADDING || samples_of(p, row) || number_of(p, row);
 }
 
+/* Finds the channels of the video's latents that are given, in the layout of the data. */
+static weft_status find_given(training *t, const weft_stored_tensor *data)
+{
+    const weft_stored_tensor *given = weft_tensors_find(t->p->golden, given_name);
+    if (!given)
+        return WEFT_OK;
+    bool same = given->rank == 5 && data->rank == 5;
+    for (int d = 0; d < 5 && same; d++)
+        same = d == 1 || given->dim[d] == data->dim[d];
+    if (!same || given->dim[1] >= weft_model_grid(&t->p->model).channels)
+        return weft_error(WEFT_MSG_TENSOR_SHAPE, WEFT_AT(.file = t->p->file, .key = given_name),
+                          "the channels after the noisy ones need the sizes of \"data\"");
+    t->given_channels = given->dim[1];
+    return WEFT_OK;
+}
+
 static weft_status find_size(training *t, const weft_port_row *latents)
 {
     weft_model_size *size = &t->size;
@@ -152,6 +172,7 @@ static weft_status find_size(training *t, const weft_port_row *latents)
         return weft_error(
             WEFT_MSG_TENSOR_SHAPE, WEFT_AT(.file = p->file, .key = "data", WEFT_NUMBER(data->rank)),
             "the tensor has %d dimensions; a %s needs 5", data->rank, weft_model_class(&p->model));
+    WEFT_TRY(find_given(t, data));
     *size = (weft_model_size){.batch = t->batch};
     if (image)
         weft_parity_size_images(&images, weft_model_grid(&p->model).factor[1], size);
@@ -250,15 +271,20 @@ static void fill_audio_levels(const training *t, int64_t step)
     }
 }
 
+/* Fills the input `name` with the samples of a step, from the values of all samples. */
+static void fill_samples(const training *t, const char *name, const float *samples, int64_t step)
+{
+    float *to = input_of(t, name)->data;
+    const int64_t each = weft_shape_count(&input_of(t, name)->shape) / t->batch;
+    for (int64_t b = 0; b < t->batch; b++)
+        memcpy(to + b * each, samples + (step * t->batch + b) % t->items * each, (size_t)each * 4);
+}
+
 static void fill_stream(const training *t, const stream *s, int64_t step)
 {
-    float *data = input_of(t, s->data_name)->data, *noise = input_of(t, s->noise_name)->data;
-    const int64_t each = weft_shape_count(&input_of(t, s->data_name)->shape) / t->batch;
-    for (int64_t b = 0; b < t->batch; b++) {
-        const int64_t item = step * t->batch + b;
-        memcpy(data + b * each, s->data + item % t->items * each, (size_t)each * 4);
-        memcpy(noise + b * each, s->noise + item * each, (size_t)each * 4);
-    }
+    const int64_t count = weft_shape_count(&input_of(t, s->data_name)->shape);
+    fill_samples(t, s->data_name, s->data, step);
+    memcpy(input_of(t, s->noise_name)->data, s->noise + step * count, (size_t)count * 4);
 }
 
 static weft_status fill_step(const training *t, int64_t step)
@@ -267,6 +293,8 @@ static weft_status fill_step(const training *t, int64_t step)
     for (int i = 0; i < STREAMS; i++)
         if (t->stream[i].data)
             fill_stream(t, &t->stream[i], step);
+    if (t->given)
+        fill_samples(t, given_name, t->given, step);
     fill_noise_levels(t, step);
     if (t->audio_level)
         fill_audio_levels(t, step);
@@ -333,11 +361,20 @@ static weft_value build(const training *t, weft_graph *g)
         const stream *st = &t->stream[i];
         if (!has_stream(t, st))
             continue;
-        const weft_shape latents = weft_model_shape(model, size, st->latents);
+        weft_shape latents = weft_model_shape(model, size, st->latents), given = latents;
+        if (i == 0 && t->given_channels) {
+            given.dim[4] = t->given_channels;
+            latents.dim[4] -= t->given_channels;
+        }
         data[i] = weft_input(g, st->data_name, WEFT_F32, latents);
         noise[i] = weft_input(g, st->noise_name, WEFT_F32, latents);
         ports.at[st->latents] =
             t->noise_process->input(g, &t->noised, data[i], noise[i], &level[i]);
+        if (i == 0 && t->given_channels)
+            ports.at[st->latents] = weft_concat(
+                g,
+                (weft_value[]){ports.at[st->latents], weft_input(g, given_name, WEFT_F32, given)},
+                2, 4);
     }
     weft_model_call(g, model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, false, &ports);
     for (int i = 0; i < STREAMS; i++) {
@@ -571,7 +608,9 @@ static weft_status load_stream(const training *t, stream *s, weft_parity_form fo
         return WEFT_OK;
     WEFT_TRY(weft_parity_need(p, s->data_name, &data));
     WEFT_TRY(weft_parity_need(p, s->noise_name, &noise));
-    const weft_shape shape = weft_model_shape(&p->model, &t->size, s->latents);
+    weft_shape shape = weft_model_shape(&p->model, &t->size, s->latents);
+    if (s == t->stream)
+        shape.dim[4] -= t->given_channels;
     const int64_t each = weft_shape_count(&shape) / t->batch;
     if (data->count != t->items * each || noise->count < t->steps * t->batch * each)
         return weft_error(WEFT_MSG_TENSOR_SHAPE, WEFT_AT(.file = p->file, .key = s->data_name),
@@ -600,6 +639,8 @@ static weft_status load_series(training *t, const weft_port_row *latents)
                           t->steps, t->batch);
     for (int i = 0; i < STREAMS; i++)
         WEFT_TRY(load_stream(t, &t->stream[i], i ? WEFT_PARITY_AS_HERE : form));
+    if (t->given_channels)
+        WEFT_TRY(weft_parity_load(p, given_name, form, &t->given));
     if (weft_tensors_find(p->golden, audio_level_name))
         WEFT_TRY(weft_parity_load(p, audio_level_name, WEFT_PARITY_AS_HERE, &t->audio_level));
     return weft_parity_load(p, level_name, WEFT_PARITY_AS_HERE, &t->noise_level);
@@ -654,6 +695,7 @@ static weft_status compare_training(weft_parity *p)
         weft_free(t.stream[i].noise);
     }
     weft_free(t.noise_level);
+    weft_free(t.given);
     weft_free(t.audio_level);
     weft_program_free(t.exact);
     weft_graph_free(t.gradients);

@@ -56,6 +56,8 @@ const weft_option weft_eval_options[] = {
      .group = "savings", .copied = true},
     {"--control", "FILE", NULL, "control video or image, for models that need one",
      .group = "savings", .copied = true},
+    {"--face", "FILE", NULL, "video of a face, for models that need one", .group = "savings",
+     .copied = true},
     {"--mask", "FILE", NULL, "part of --control to generate, white", .group = "savings",
      .copied = true},
     {"--timing-runs", "N", "1", "runs of each setting, in turn; the minimum seconds count",

@@ -4,7 +4,7 @@
 
 #include "cli/options/verb.h"
 
-enum { WEFT_EVAL_OPTIONS = 49 };
+enum { WEFT_EVAL_OPTIONS = 50 };
 
 extern const weft_option weft_eval_options[];
 extern const weft_option_group weft_eval_groups[];

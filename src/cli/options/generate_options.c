@@ -39,7 +39,12 @@ const weft_option weft_generate_options[] = {
      .group = "conditioning"},
     {"--control", "FILE", NULL,
      "control video or image (depth, pose, or a video to edit), for Wan VACE, which generates from "
-     "text only without the option, and for models trained with condition: control",
+     "text only without the option, for Wan Animate (poses), and for models trained with "
+     "condition: control",
+     .group = "conditioning", .copied = true},
+    {"--face", "FILE", NULL,
+     "video of a face, whose expressions the character of --image gets; for Wan Animate. With "
+     "--video and --mask the character replaces what is white in the mask",
      .group = "conditioning", .copied = true},
     {"--mask", "FILE", NULL,
      "image or video that selects what to generate in --video or --control; white is generated, "
@@ -64,7 +69,7 @@ const weft_option weft_generate_options[] = {
     WEFT_METHOD_SAMPLING,
     {"--init-latents", "FILE.npy", NULL,
      "initial latents in place of random noise; f32 in the shape of --latents-npy. With several "
-     "prompts their latents follow each other",
+     "prompts, or windows of --window-mode continue, their latents follow each other",
      WEFT_ALSO("--noise"), .group = "sampling", .copied = true},
     {"--guidance-scale", "G", "4",
      "scale of classifier-free guidance, or of embedded guidance; 1 disables guidance and halves "

@@ -34,18 +34,16 @@ weft_status weft_generate_jobs(const weft_args *args, weft_jobs *jobs)
     return WEFT_OK;
 }
 
-/* Arrays of latents that a video of continued windows does not have. */
+/* The array of latents, which a video of continued windows does not have. */
 static weft_status check_arrays(const weft_args *args)
 {
-    static const char *const alone[] = {"--init-latents", "--latents-npy"};
-    for (int i = 0; i < WEFT_COUNT(alone); i++)
-        if (weft_args_flag(args, alone[i]))
-            return weft_error(
-                WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.key = alone[i]),
-                "with --window-mode continue each window has its own latents, and the video has "
-                "none; "
-                "remove this option, or use --save-latents to keep the latents of each window");
-    return WEFT_OK;
+    return weft_args_flag(args, "--latents-npy")
+               ? weft_error(
+                     WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.key = "--latents-npy"),
+                     "with --window-mode continue each window has its own latents, and the video "
+                     "has none; remove this option, or use --save-latents to keep the latents of "
+                     "each window")
+               : WEFT_OK;
 }
 
 weft_status weft_generate_read(const weft_args *args, weft_arena *arena, weft_generator_options *o)

@@ -98,6 +98,7 @@ static weft_status read_visual_inputs(const weft_args *args, weft_generator_opti
     g->last_image = weft_args_string(args, "--last-image");
     g->video = weft_args_string(args, "--video");
     g->control = weft_args_string(args, "--control");
+    g->face = weft_args_string(args, "--face");
     g->mask = weft_args_string(args, "--mask");
     around = weft_args_string(args, "--outpaint");
     WEFT_TRY(weft_args_f64(args, "--strength", 0, 1, &o->strength));

@@ -2,12 +2,11 @@
 
 #include "base/fs.h"
 #include "exec/execute.h"
-#include "exec/store/weights.h"
+#include "generate/conditioning/character.h"
 #include "generate/conditioning/clip_preprocess.h"
 #include "generate/conditioning/control_video.h"
 #include "generate/conditioning/image_encoder.h"
 #include "latent/vae_chunks.h"
-#include "model/key_mapping.h"
 #include "model/registry.h"
 
 #include <string.h>
@@ -23,6 +22,7 @@ typedef struct weft_visual_condition_workspace {
     weft_vae *image_vae, *video_vae; /* encoders */
     bool bound;                      /* image_vae is bound */
     int64_t image_frames;            /* frames that image_vae encodes */
+    weft_character *character;       /* NULL: another form */
     weft_image_encoder seer;         /* graph NULL: none */
     weft_clip_processor looks;       /* preprocessing of the text encoder's image; side 0: none */
 } work;
@@ -69,7 +69,8 @@ bool weft_visual_condition_needs_image(const weft_frame_condition *how)
     const bool may_lack =
         how->form == WEFT_FRAME_CONDITION_CHANNELS || how->form == WEFT_FRAME_CONDITION_PORT;
     return (may_lack && !how->also_none) || how->form == WEFT_FRAME_CONDITION_IMPLICIT ||
-           (how->form == WEFT_FRAME_CONDITION_HISTORY && !how->precedes);
+           (how->form == WEFT_FRAME_CONDITION_HISTORY && !how->precedes) ||
+           how->form == WEFT_FRAME_CONDITION_CHARACTER;
 }
 
 static weft_status check_image(const work *w, const weft_visual_condition_setup *setup)
@@ -426,6 +427,29 @@ static weft_status open_whole_image(const weft_visual_condition_setup *setup,
     return status;
 }
 
+static weft_status open_character(const weft_visual_inputs *files,
+                                  const weft_visual_condition_setup *setup,
+                                  weft_visual_condition *g, work *w)
+{
+    if (files->before)
+        return weft_error(WEFT_MSG_MODEL_INPUT_UNSUPPORTED,
+                          WEFT_AT(.key = "--given-frames", WEFT_NUMBER(files->before_frames)),
+                          "%s begins with the image of the character. Omit the option.",
+                          weft_model_class(setup->denoiser));
+    WEFT_TRY(weft_character_open(files, setup, g, &w->character));
+    return weft_model_takes(setup->denoiser, WEFT_PORT_IMAGE)
+               ? weft_image_encoder_open(setup, 1, g, &w->seer)
+               : WEFT_OK;
+}
+
+static weft_status refuse_face(const weft_visual_condition_setup *setup, const char *face)
+{
+    return weft_error(
+        WEFT_MSG_MODEL_INPUT_UNSUPPORTED, WEFT_AT(.key = "--face", .value = face),
+        "%s takes no video of a face. WanAnimateTransformer3DModel does. Omit --face.",
+        weft_model_class(setup->denoiser));
+}
+
 weft_status weft_visual_condition_open(const weft_visual_inputs *files,
                                        const weft_visual_condition_setup *setup,
                                        weft_visual_condition *visual)
@@ -450,6 +474,13 @@ weft_status weft_visual_condition_open(const weft_visual_inputs *files,
     g.latent[2] = setup->width / setup->grid->factor[2];
     weft_status_code status = WEFT_OK;
     WEFT_GO(check_image(w, setup));
+    if (w->how.form == WEFT_FRAME_CONDITION_CHARACTER) {
+        WEFT_GO(open_character(files, setup, &g, w));
+        *visual = g;
+        return WEFT_OK;
+    }
+    if (files->face)
+        WEFT_GO(refuse_face(setup, files->face));
     WEFT_GO(check_video(w));
     if (files->prefix_frames)
         WEFT_GO(check_prefix(w, setup));
@@ -513,7 +544,8 @@ static int64_t image_bytes(const weft_visual_condition *g)
     const work *w = g->work;
     const int64_t frame = w->canvas.height * w->canvas.width;
     const int64_t vae =
-        w->image_vae
+        w->character ? weft_character_bytes(w->character)
+        : w->image_vae
             ? weft_vae_bytes(w->image_vae) +
                   w->image_frames * (frame * 3 + g->latent[1] * g->latent[2] * g->channels) * 4
             : 0;
@@ -550,7 +582,7 @@ int64_t weft_visual_condition_bytes(const weft_visual_condition *g)
 {
     const int64_t stays = g->work && g->work->files.prefix_frames ? image_bytes(g) : 0;
     return stays + (g->work && g->work->offload_dir ? 0 : cell_bytes(g)) +
-           g->image_tokens * g->image_width * 4 + vision_floats(g) * 4;
+           (g->image_tokens * g->image_width + vision_floats(g) + g->face_floats) * 4;
 }
 
 int64_t weft_visual_condition_mapped(const weft_visual_condition *g)
@@ -848,10 +880,29 @@ static void forget(weft_visual_condition *g)
         memset(g->extra_channels, 0, (size_t)(cells * g->extra_channel_count) * 4);
 }
 
-weft_status weft_visual_condition_set_prefix(weft_visual_condition *g, const float *frames)
+weft_status weft_visual_condition_set_prefix(weft_visual_condition *g, int64_t window,
+                                             const float *frames)
 {
     forget(g);
+    if (g->work->character)
+        return weft_character_read(g->work->character, g, window, frames);
     return frames || g->work->files.image ? use_image(g->work, g, frames) : WEFT_OK;
+}
+
+/* Reads the inputs of the only window. With prefix_frames each window reads its own later. */
+static weft_status read_character(work *w, weft_visual_condition *g)
+{
+    WEFT_TRY(WEFT_NEW(g->face, g->face_floats, "the face"));
+    if (w->seer.graph)
+        WEFT_TRY(see(w, NULL, g));
+    weft_image_encoder_free(&w->seer);
+    w->seer = (weft_image_encoder){0};
+    if (w->files.prefix_frames)
+        return WEFT_OK;
+    WEFT_TRY(weft_character_read(w->character, g, 0, NULL));
+    weft_character_free(w->character);
+    w->character = NULL;
+    return WEFT_OK;
 }
 
 weft_status weft_visual_condition_read(weft_visual_condition *g)
@@ -879,6 +930,8 @@ weft_status weft_visual_condition_read(weft_visual_condition *g)
     if (g->vision_image)
         weft_clip_picture_black(&w->looks, g->vision_image + vision_floats(g) / 2);
     forget(g);
+    if (w->character)
+        return read_character(w, g);
     if (w->video_vae)
         WEFT_TRY(encode_videos(w, g));
     if (w->files.prefix_frames)
@@ -897,10 +950,12 @@ void weft_visual_condition_free(weft_visual_condition *g)
         weft_vae_free(g->work->image_vae);
         weft_vae_free(g->work->video_vae);
         weft_image_encoder_free(&g->work->seer);
+        weft_character_free(g->work->character);
         weft_free(g->work);
     }
     weft_scratch_release(&g->cells);
     weft_free(g->image);
     weft_free(g->vision_image);
+    weft_free(g->face);
     *g = (weft_visual_condition){0};
 }

@@ -13,6 +13,7 @@ typedef struct weft_visual_inputs {
     int more_images;
     const char *video;   /* video to edit, or an image used as every frame; NULL: none */
     const char *control; /* control video or image; NULL: none */
+    const char *face;    /* video of the face of a character; NULL: none */
     /* image or video; white regions of `video` or `control` are generated; NULL: none */
     const char *mask;
     int64_t outpaint[4]; /* pixels generated left of, above, right of and below `video` */
@@ -65,6 +66,8 @@ typedef struct weft_visual_condition {
     float *control;           /* (T,Y,X,control_channels) */
     float *image;             /* (tokens, width): output of the image encoder */
     int64_t image_tokens, image_width;
+    float *face; /* (face_floats): pixels of WEFT_PORT_FACE in [-1,1] */
+    int64_t face_floats;
     float *vision_image;      /* (2,side,side,3): the image for a text encoder, and a black image */
     double image_noise_share; /* share of the image's latents in the noise of each frame; 0: none */
     int64_t settled;          /* first latent frames whose statistics are adapted; 0: none */
@@ -96,10 +99,11 @@ int64_t weft_visual_condition_mapped(
 /* Reads and encodes the inputs, then releases the encoders. With files->prefix_frames the memory is
  * reserved and the image encoders stay. */
 weft_status weft_visual_condition_read(weft_visual_condition *visual);
-/* Sets the first frames of a window before its denoising: (prefix_frames, height, width, 3) in
- * [-1,1]. NULL: uses the image file, for the first window of a video. Requires
+/* Sets the first frames of a window, counted from 0, before its denoising: (prefix_frames, height,
+ * width, 3) in [-1,1]. NULL: uses the image file, for the first window of a video. Requires
  * files->prefix_frames. */
-weft_status weft_visual_condition_set_prefix(weft_visual_condition *visual, const float *frames);
+weft_status weft_visual_condition_set_prefix(weft_visual_condition *visual, int64_t window,
+                                             const float *frames);
 void weft_visual_condition_free(weft_visual_condition *visual);
 
 #endif

@@ -271,13 +271,16 @@ static weft_status build_denoiser(weft_generator *p, int expert, int64_t rows,
     if (weft_model_takes(model, WEFT_PORT_GUIDANCE))
         ports.at[WEFT_PORT_GUIDANCE] =
             weft_model_input(d, model, &size, WEFT_PORT_GUIDANCE, "batch.");
-    static const weft_port visual_ports[] = {WEFT_PORT_IMAGE, WEFT_PORT_FRAME_MASK,
+    static const weft_port visual_ports[] = {WEFT_PORT_IMAGE,     WEFT_PORT_FRAME_MASK,
                                              WEFT_PORT_CONDITION, WEFT_PORT_CONTROL,
-                                             WEFT_PORT_EDITED};
+                                             WEFT_PORT_EDITED,    WEFT_PORT_FACE};
     const weft_visual_condition *visual = &p->inputs.visual;
-    const bool has[] = {visual->image_tokens > 0, visual->form == WEFT_FRAME_CONDITION_FRAME_MASK,
-                        visual->form == WEFT_FRAME_CONDITION_PORT, visual->control_channels > 0,
-                        visual->form == WEFT_FRAME_CONDITION_EDITED};
+    const bool has[] = {visual->image_tokens > 0,
+                        visual->form == WEFT_FRAME_CONDITION_FRAME_MASK,
+                        visual->form == WEFT_FRAME_CONDITION_PORT,
+                        visual->control_channels > 0,
+                        visual->form == WEFT_FRAME_CONDITION_EDITED,
+                        visual->form == WEFT_FRAME_CONDITION_CHARACTER};
     for (int i = 0; i < WEFT_COUNT(visual_ports); i++)
         if (has[i])
             ports.at[visual_ports[i]] =

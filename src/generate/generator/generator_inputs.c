@@ -33,11 +33,14 @@ static weft_visual_condition_setup setup_of(const weft_generator *p)
 static weft_status apply_strength(weft_generator *p)
 {
     weft_generator_options *o = &p->options;
-    if (o->strength > 0 && !o->visual.video)
+    const bool changed = o->visual.video && p->inputs.visual.form != WEFT_FRAME_CONDITION_CHARACTER;
+    if (o->strength > 0 && !changed)
         return weft_error(
             WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = "--strength", WEFT_NUMBER(o->strength)),
-            "%g has no effect without a source. Give a video with --video FILE.", o->strength);
-    if (!o->visual.video)
+            "%g has no effect without a source. Give a video with --video FILE to a model that "
+            "changes it.",
+            o->strength);
+    if (!changed)
         return WEFT_OK;
     if (p->shape.before + p->shape.lead)
         return weft_error(WEFT_MSG_VIDEO_SIZE, WEFT_AT(.key = "--frames", WEFT_NUMBER(o->frames)),

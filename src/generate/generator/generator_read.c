@@ -77,7 +77,7 @@ static weft_status arrange_continuation(weft_generator *p)
 /* Checks that the generator has every input that the denoiser needs. */
 static weft_status check_ports(const weft_generator_model *m)
 {
-    enum { OWN = 15 };
+    enum { OWN = 16 };
     /* a label is given together with sizes only: as Hunyuan-DiT's style */
     const bool sized = m->published && weft_model_takes(m->denoiser, WEFT_PORT_SIZES);
     weft_port ports[OWN + WEFT_MAX_CONDITIONING] = {WEFT_PORT_LATENTS,
@@ -91,6 +91,7 @@ static weft_status check_ports(const weft_generator_model *m)
                                                     WEFT_PORT_SPACING,
                                                     WEFT_PORT_CONDITION,
                                                     WEFT_PORT_CONTROL,
+                                                    WEFT_PORT_FACE,
                                                     WEFT_PORT_AUDIO,
                                                     WEFT_PORT_LEVEL,
                                                     sized ? WEFT_PORT_SIZES : WEFT_PORT_LATENTS,
@@ -121,6 +122,9 @@ static weft_status check_sizes(weft_generator *p)
     p->shape.latent[0] = weft_grid_latent_frames(&p->model.grid, p->options.frames);
     p->shape.before = (p->model.patch.factor[0] - p->shape.latent[0] % p->model.patch.factor[0]) %
                       p->model.patch.factor[0];
+    const bool character =
+        weft_model_takes_port(p->model.denoiser).form == WEFT_FRAME_CONDITION_CHARACTER;
+    p->shape.before += character;
     p->shape.lead = p->model.published ? weft_model_takes_port(p->model.denoiser).lead : 0;
     if (p->shape.lead && p->options.continues)
         return weft_error(
@@ -129,7 +133,7 @@ static weft_status check_sizes(weft_generator *p)
             " frames after the given frame, so windows cannot continue "
             "each other. Use --window-mode blend for longer videos.",
             weft_model_class(p->model.denoiser), p->shape.lead * p->model.grid.factor[0]);
-    if (p->shape.before && p->options.visual.prefix_frames)
+    if (p->shape.before && p->options.visual.prefix_frames && !character)
         return weft_error(
             WEFT_MSG_VIDEO_SIZE, WEFT_AT(.key = "--window", WEFT_NUMBER(p->options.frames)),
             "windows that continue each other need whole tokens of %" PRId64 " latent "

@@ -101,21 +101,26 @@ static void fill_sizes(const weft_generator *p, const weft_denoiser_query *a, in
 }
 
 /* Sets the masks of clean frames, the image embedding, frame rates and sizes. */
-static void fill_visual(const weft_generator *p, const weft_denoiser_query *a, int64_t r)
+static void fill_visual(const weft_generator *p, const weft_denoiser_query *a, int64_t r,
+                        bool prompt)
 {
     const weft_visual_condition *g = &p->inputs.visual;
     const int64_t area = p->shape.latent[1] * p->shape.latent[2];
     char name[64];
     int32_t *mask = (int32_t *)row_of(a, "batch.frame_mask", r);
     float *condition = row_of(a, "batch.condition", r), *image = row_of(a, "batch.image", r),
-          *control = row_of(a, "batch.control", r), *edited = row_of(a, "batch.edited", r);
+          *control = row_of(a, "batch.control", r), *edited = row_of(a, "batch.edited", r),
+          *face = row_of(a, "batch.face", r);
     for (int64_t t = 0; mask && t < p->shape.windows.window; t++)
         mask[t] = !g->clean_frames[a->frame + t];
     for (int64_t i = 0; condition && i < p->shape.windows.window * area; i++)
         condition[i] = g->clean_frames[a->frame + i / area];
+    const int64_t ahead = g->form == WEFT_FRAME_CONDITION_CHARACTER; /* without a control */
     if (control)
         memcpy(control, g->control + a->frame * area * g->control_channels,
-               (size_t)(p->shape.windows.window * area * g->control_channels) * 4);
+               (size_t)((p->shape.windows.window - ahead) * area * g->control_channels) * 4);
+    for (int64_t i = 0; face && i < g->face_floats; i++)
+        face[i] = prompt ? g->face[i] : -1; /* negative prompts have a black face */
     if (edited)
         memcpy(edited, g->latents, (size_t)(g->edited * area * p->model.grid.channels) * 4);
     if (image)
@@ -198,7 +203,7 @@ void weft_generator_fill_row(const weft_generator *p, const weft_denoiser_query 
     if (guidance)
         *guidance = (float)(1000 * p->options.guidance);
     fill_times(p, a, r);
-    fill_visual(p, a, r);
+    fill_visual(p, a, r, prompt);
     fill_history(p, a, r);
     fill_sizes(p, a, r);
     fill_identity(p, a, r, prompt);

@@ -132,13 +132,10 @@ static weft_status add_files(const weft_generator *p, json_t *to)
     const weft_visual_inputs *g = &p->options.visual;
     const struct {
         const char *key, *path;
-    } file[] = {{"image", g->image},
-                {"last_image", g->last_image},
-                {"video", g->video},
-                {"control", g->control},
-                {"before", g->before},
-                {"mask", g->mask},
-                {"identity", p->options.identity.image}};
+    } file[] = {{"image", g->image}, {"last_image", g->last_image},
+                {"video", g->video}, {"control", g->control},
+                {"face", g->face},   {"before", g->before},
+                {"mask", g->mask},   {"identity", p->options.identity.image}};
     char hex[WEFT_HEX_BYTES], key[32];
     for (int i = 0; i < WEFT_COUNT(file); i++)
         if (file[i].path) {
@@ -191,7 +188,7 @@ weft_status weft_generator_set_prefix_frames(weft_generator *p, int64_t window, 
     if (frames)
         weft_hex_print(XXH3_64bits(frames, (size_t)bytes), hex);
     WEFT_TRY(add(p->identity, "continues", json_pack("[I,s]", (json_int_t)window, hex)));
-    return weft_visual_condition_set_prefix(&p->inputs.visual, frames);
+    return weft_visual_condition_set_prefix(&p->inputs.visual, window, frames);
 }
 
 /* Array of `count` prompts from prompt `first` of a run; null beyond the last prompt. */

@@ -18,12 +18,13 @@ int64_t weft_generation_batch_job(const weft_generation_batch *b, int64_t prompt
 typedef struct batch_lists {
     const char **prompt, **negative;
     uint64_t *seed;
-    float *noise;
+    float *noise; /* of each prompt, or of each window of the only prompt */
 } batch_lists;
 
 static weft_status list_batch(const weft_generation_batch *b, const float *noise, batch_lists *l)
 {
-    const int64_t n = b->jobs->count, each = weft_generator_noise_floats(b->group->generator);
+    const int64_t n = b->jobs->count, each = weft_generator_noise_floats(b->group->generator) *
+                                             b->group->continuation.count;
     *l = (batch_lists){weft_calloc(n, sizeof *l->prompt), weft_calloc(n, sizeof *l->negative),
                        weft_calloc(n, sizeof *l->seed),
                        noise ? weft_calloc(n * each, sizeof *noise) : NULL};
@@ -117,6 +118,9 @@ static weft_status run_windows(weft_generation_batch *b, const batch_lists *l)
         const uint64_t own = weft_continuation_seed(c, l->seed[0]), *seeds = c->at ? &own : l->seed;
         const double now = weft_now();
         b->window = (weft_generation_window){.began = now, .saved_at = now};
+        weft_generator_set_initial_latents(
+            generator, l->noise ? l->noise + c->at * weft_generator_noise_floats(generator) : NULL,
+            l->noise ? b->jobs->count : 0);
         if (c->shared)
             WEFT_TRY(weft_generator_set_prefix_frames(generator, c->at, c->at ? c->tail : NULL));
         if (b->context->run->resume)
@@ -154,7 +158,6 @@ weft_status weft_generation_batch_run(weft_generation_group *g, const weft_job_b
     weft_status_code status = WEFT_OK;
     WEFT_GO(list_batch(&b, noise, &l));
     weft_generator_set_negative_prompts(g->generator, l.negative);
-    weft_generator_set_initial_latents(g->generator, l.noise, l.noise ? jobs->count : 0);
     count_steps(&b);
     WEFT_GO(run_windows(&b, &l));
 out:

@@ -195,11 +195,11 @@ static void close_group(weft_generation_group *g)
 }
 
 /* Maps the initial latents: of one job (frames, rows, columns, channels), or of all jobs with their
- * number as the first dim. Job i uses entry i. */
+ * number as the first dim. Job i uses entry i. With windows each job has an entry per window. */
 static weft_status read_noise(const weft_generation_group *g, const char *path, weft_map *map,
                               const float **noise)
 {
-    const int64_t jobs = g->context->run->jobs->count;
+    const int64_t jobs = g->context->run->jobs->count * g->continuation.count;
     weft_npy npy;
     const int64_t each = weft_generator_noise_floats(g->generator);
     int64_t dim[4], sound[2];

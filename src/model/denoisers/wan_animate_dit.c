@@ -124,8 +124,8 @@ static weft_value leaky(weft_graph *g, weft_value x)
                     weft_affine(g, weft_clamp(g, x, 0, largest), (1 - least) * root, 0));
 }
 
-/* Matrix of the blur before a convolution: a kernel of `side` rows and columns becomes one of
- * side + TAPS, which blurs by 1 3 3 1 in both directions and then does the same. */
+/* Matrix that adds the blur to the kernel of a convolution. The blur is 1 3 3 1 in both directions.
+ * It extends a kernel of `side` rows and columns to side + TAPS. */
 static weft_value blur_matrix(weft_graph *g, int64_t side, double scale)
 {
     static const double blur[TAPS + 1] = {0.125, 0.375, 0.375, 0.125};
@@ -400,6 +400,12 @@ static void grid(const void *config, weft_grid *grid)
     grid->least = 2;
 }
 
+static void frame_condition(const void *config, weft_frame_condition *cond)
+{
+    (void)config;
+    *cond = (weft_frame_condition){.form = WEFT_FRAME_CONDITION_CHARACTER, .marks = true};
+}
+
 /* clang-format off */
 #define AT(member) offsetof(animate, member)
 #define CHANNELS(side, index)                                                                      \
@@ -491,7 +497,9 @@ const weft_family weft_family_wan_animate_dit = {
     .config_bytes = sizeof(animate), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .unused = unused, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
-    .grid = grid,
+    .grid = grid, .frame_condition = frame_condition,
+    .frame_condition_help = "the image of a character, which poses and a face move",
+    .fps = 30,
     .text_encoder = weft_wan_text_encoders, .text_encoders = WEFT_WAN_TEXT_ENCODERS,
     .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
     .recipe = weft_wan_recipes, .recipes = WEFT_WAN_RECIPES,
