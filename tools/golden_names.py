@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Makes tests/golden/names: names and shapes of the tensors of published sizes, by the configs of
-diffusers' classes and without weights. Sana-Video's are those of diffusers' script of conversion. Motif-Video's blocks are those of its report.
+diffusers' classes and without weights. Sana-Video's and Wan Animate's are those of diffusers' scripts of conversion. Motif-Video's blocks are those of its report.
 Needs PyTorch and diffusers; run from the root of the checkout."""
 import json
 import os
 
 import torch
-from diffusers import AutoencoderKLLTX2Audio, MotifVideoTransformer3DModel, HeliosTransformer3DModel, SanaVideoTransformer3DModel, ZImageTransformer2DModel
+from diffusers import AutoencoderKLLTX2Audio, MotifVideoTransformer3DModel, HeliosTransformer3DModel, SanaVideoTransformer3DModel, WanAnimateTransformer3DModel, ZImageTransformer2DModel
 
 OUT = "tests/golden/names"
 
@@ -25,10 +25,15 @@ def motif():
                                         enable_text_cross_attention_single=True)
 
 
+def wan_animate():
+    return WanAnimateTransformer3DModel(added_kv_proj_dim=5120)
+
+
 os.makedirs(OUT, exist_ok=True)
 MADE = {"z_image": ZImageTransformer2DModel, "sana_video": sana, "sana_video_720": sana_720, "ltx2_audio_vae": AutoencoderKLLTX2Audio,
         "motif_video": motif,
-        "helios": HeliosTransformer3DModel}
+        "helios": HeliosTransformer3DModel,
+        "wan_animate": wan_animate}
 for name, made in MADE.items():
     with torch.device("meta"):
         model = made()

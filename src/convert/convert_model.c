@@ -441,6 +441,10 @@ static weft_status declare(const converting *v, const made *m)
         dim[0] += m->part[p]->dim[0];
     for (int i = 0; i < m->is.ones && first->rank >= 2 && rank < WEFT_TENSORS_MAX_RANK; i++)
         dim[rank++] = 1;
+    if (m->is.channels && rank == 1) {
+        for (rank = 0; rank < 4; rank++)
+            dim[rank] = rank == 1 ? first->dim[0] : 1;
+    }
     return weft_tensors_writer_declare(v->writer, name, m->dtype, rank, dim);
 }
 

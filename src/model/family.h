@@ -327,7 +327,8 @@ typedef struct weft_named_config {
  *   ""          at the beginning of a key: the model does not have the tensor */
 typedef struct weft_rename_rule {
     const char *foreign_name, *name;
-    int ones; /* trailing dims of 1 of a foreign matrix */
+    int ones;      /* trailing dims of 1 of a foreign matrix */
+    bool channels; /* a foreign vector of C elements has the sizes (1,C,1,1) */
 } weft_rename_rule;
 typedef struct weft_key_mapping {
     const char *name;   /* "diffusers": the family's own names, without rules; or "original" */

@@ -342,9 +342,10 @@ static bool is_param(const undoing *u, const char *name)
     return weft_graph_knows(u->graph, full);
 }
 
-static void consider_candidate(undoing *u, const char *foreign_name, int replaced, int ones)
+static void consider_candidate(undoing *u, const char *foreign_name, int replaced, int ones,
+                               bool channels)
 {
-    weft_foreign_tensor t = {.ones = ones};
+    weft_foreign_tensor t = {.ones = ones, .channels = channels};
     bool has = false;
     if (replaced < u->replaced ||
         snprintf(t.name, sizeof t.name, "%s", foreign_name) >= (int)sizeof t.name ||
@@ -362,7 +363,7 @@ static void consider_candidate(undoing *u, const char *foreign_name, int replace
     }
 }
 
-static void undo(undoing *u, int rule, const char *name, int replaced, int ones)
+static void undo(undoing *u, int rule, const char *name, int replaced, int ones, bool channels)
 {
     for (; rule >= u->mapping->spellings; rule--) {
         const weft_rename_rule *r = &u->mapping->rule[rule];
@@ -377,17 +378,17 @@ static void undo(undoing *u, int rule, const char *name, int replaced, int ones)
                     replace_all(made, sizeof made, alternative, r->foreign_name) &&
                     strcmp(made, name) != 0)
                     undo(u, rule - 1, made, replaced + (int)strlen(alternative),
-                         r->ones ? r->ones : ones);
+                         r->ones ? r->ones : ones, r->channels || channels);
             }
     }
-    consider_candidate(u, name, replaced, ones);
+    consider_candidate(u, name, replaced, ones, channels);
 }
 
 static bool find_foreign(const weft_key_mapping *d, const weft_graph *g, const char *scope,
                          const char *name, weft_foreign_tensor *foreign, int *replaced)
 {
     undoing u = {d, g, scope, name, foreign, -1};
-    undo(&u, d->rules - 1, name, 0, 0);
+    undo(&u, d->rules - 1, name, 0, 0, false);
     *replaced = u.replaced;
     return u.replaced >= 0;
 }

@@ -52,6 +52,7 @@ typedef struct weft_foreign_tensor {
     bool turned;      /* the halves of the rows are swapped */
     bool interleaved; /* the first halves of all parts, then the second halves */
     int ones;         /* trailing dims of 1 that the model's matrix lacks */
+    bool channels;    /* the model's vector of C elements has the sizes (1,C,1,1) */
 } weft_foreign_tensor;
 
 /* Finds the foreign tensor that holds the model's tensor `name` (for a stacked parameter, one

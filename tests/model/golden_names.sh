@@ -11,12 +11,12 @@ denoisers="wan_i2v_a wan_flf2v_a wan_ti2v_a cogvideox_2b_a cogvideox_5b_a cogvid
 # published variants: a style and image sizes (Hunyuan-DiT up to 1.1), no labels (U-ViT)
 # rotary frequencies of Llama 3.1, CLIP with a mask of padding; two latent frames (ChronoEdit),
 # Qwen-Image; frame rate, a time per frame, blocks of frames (SkyReels);
-# a control video (Wan VACE); Flux 2, Chroma, Z-Image; HunyuanVideo 1.5 with and without an image;
+# a control video (Wan VACE); poses and a face (Wan Animate); Flux 2, Chroma, Z-Image; HunyuanVideo 1.5 with and without an image;
 # Framepack, Motif-Video, Helios, Kandinsky 5, Sana-Video
 # video and audio (LTX-2), with gates and a modulated text (2.3)
 newer_denoisers="hunyuan_dit_10_a hunyuan_dit_11_a uvit_noclass_a llama3_rope_a clip_text_mask_a
     chronoedit_a qwen_image_a qwen_image_edit_a qwen_image_train30_a skyreels_v2_a
-    skyreels_v2_df_a skyreels_v2_df_causal_a wan_vace_a wan_vace_train30_a
+    skyreels_v2_df_a skyreels_v2_df_causal_a wan_vace_a wan_vace_train30_a wan_animate_a
     flux2_a chroma_a z_image_a
     hunyuan_video15_a hunyuan_video15_t2v_a hunyuan_video15_train30_a
     hunyuan_framepack_a motif_video_a helios_a cosmos25_a kandinsky5_a

@@ -45,6 +45,29 @@ def wan_vace(n):
     return sub(n, (r"\.proj_in", ".before_proj"), (r"\.proj_out", ".after_proj")) if re.search(r"blocks\.\d+\.proj_", n) else wan(n)
 
 
+def wan_animate(n):
+    adapter = re.match(r"face_adapter\.(\d+)\.(\w+)\.(\w+)$", n)
+    if adapter:
+        block, layer, kind = adapter.groups()
+        parts = {"to_q": "linear1_q", "to_out": "linear2", "norm_q": "q_norm", "norm_k": "k_norm"}
+        if layer in ("to_k", "to_v"):
+            return f"face_adapter.fuser_blocks.{block}.linear1_kv.{kind}", "kv".index(layer[-1])
+        return f"face_adapter.fuser_blocks.{block}.{parts[layer]}.{kind}"
+    block = re.match(r"motion_encoder\.res_blocks\.(\d+)\.(.*)", n)
+    if block:
+        number, rest = block.groups()
+        theirs = {"conv1.weight": "conv1.0.weight", "conv1.act_fn.bias": "conv1.1.bias", "conv2.weight": "conv2.1.weight",
+                  "conv2.act_fn.bias": "conv2.2.bias", "conv_skip.weight": "skip.1.weight"}[rest]
+        return f"motion_encoder.enc.net_app.convs.{int(number) + 1}.{theirs}"
+    moved = sub(n, (r"^motion_encoder\.conv_in\.weight", "motion_encoder.enc.net_app.convs.0.0.weight"),
+                (r"^motion_encoder\.conv_in\.act_fn\.bias", "motion_encoder.enc.net_app.convs.0.1.bias"),
+                (r"^motion_encoder\.conv_out", "motion_encoder.enc.net_app.convs.8"),
+                (r"^motion_encoder\.motion_network", "motion_encoder.enc.fc"),
+                (r"^motion_encoder\.motion_synthesis_weight", "motion_encoder.dec.direction.weight"),
+                (r"^face_encoder\.(conv\w+)", r"face_encoder.\1.conv"))
+    return moved if moved != n or n.startswith("face_encoder") else wan(n)
+
+
 def wan_common(n):
     n = sub(n, (r"^quant_conv", "conv1"), (r"^post_quant_conv", "conv2"), (r"coder\.conv_in", "coder.conv1"),
             (r"norm_out", "head.0"), (r"conv_out", "head.2"), (r"mid_block\.attentions\.0", "middle.1"),
@@ -349,6 +372,10 @@ FAMILIES = {
     "skyreels": (skyreels, {"_class_name": "SkyReelsV2Transformer3DModel", **TINY_WAN, "num_layers": 1, "inject_sample_info": True}),
     "helios": (helios, {"_class_name": "HeliosTransformer3DModel", **TINY_WAN, "rope_dim": [8, 4, 4]}),
     "wan_vace": (wan_vace, {"_class_name": "WanVACETransformer3DModel", **TINY_WAN, "vace_layers": [0, 1], "vace_in_channels": 6}),
+    "wan_animate": (wan_animate, {"_class_name": "WanAnimateTransformer3DModel", **TINY_I2V, "latent_channels": 4, "motion_style_dim": 6,
+                                  "motion_dim": 2, "motion_encoder_dim": 4, "face_encoder_hidden_dim": 4, "face_encoder_num_heads": 2,
+                                  "inject_face_latents_blocks": 1,
+                                  "motion_encoder_channel_sizes": {str(4 << i): 2 + i % 2 for i in range(8)}}),
     "wan_vae": (wan21, {"_class_name": "AutoencoderKLWan", "base_dim": 4, "z_dim": 4}),
     "wan22_vae": (wan22, {"_class_name": "AutoencoderKLWan", "base_dim": 3, "decoder_base_dim": 4, "z_dim": 4, "is_residual": True,
                           "in_channels": 12, "out_channels": 12, "patch_size": 2}),
@@ -513,6 +540,8 @@ def make(weft, key, theirs_of, config):
         if "~" in new:
             new = new.replace("~", "")
             data = data[len(data) // 2:] + data[:len(data) // 2]
+        if key == "wan_animate" and re.search(r"net_app\..*\.bias$", new):
+            shape = [1] + shape + [1, 1]
         if key == "sd_vae" and re.search(r"attn_1\.(q|k|v|proj_out)\.weight", new):
             shape = shape + [1, 1]
         if key == "hunyuan_vae" and re.search(r"attn_1\.(q|k|v|proj_out)\.weight", new):
@@ -522,6 +551,10 @@ def make(weft, key, theirs_of, config):
     for name, parts in fused.items():
         parts = [parts[i] for i in sorted(parts)]
         theirs[name] = ([sum(s[0] for s, _ in parts)] + parts[0][0][1:], b"".join(d for _, d in parts))
+    if key == "wan_animate":  # the blurs, which are the same in every file
+        for block in range(1, 8):
+            for layer in "conv2", "skip":
+                theirs[f"motion_encoder.enc.net_app.convs.{block}.{layer}.0.kernel"] = ([4, 4], bytes(64))
     if key == "cog":  # a table that is computed
         theirs["model.diffusion_model.mixins.pos_embed.pos_embedding"] = ([1, 3, 32], bytes(4 * 96))
     if key == "cog_vae":

@@ -82,6 +82,7 @@ Test(sizes, published)
         {"skyreels-v2-14b", 14288491584},
         {"skyreels-v2-df-1.3b", 1435525696},
         {"wan2.1-vace-14b", 17337592896},
+        {"wan2.2-animate-14b", 17274816884},
         {"flux2-dev", 32223281152},
         {"flux2-klein-4b", 3875544576},
         {"flux2-klein-9b", 9078581248},
@@ -161,6 +162,8 @@ Test(sizes, configs_write_what_they_read)
         "{\"_class_name\":\"SkyReelsV2Transformer3DModel\",\"inject_sample_info\":true,"
         "\"num_frame_per_block\":5}",
         "{\"_class_name\":\"ChronoEditTransformer3DModel\",\"rope_temporal_skip_len\":5}",
+        "{\"_class_name\":\"WanAnimateTransformer3DModel\",\"latent_channels\":4,"
+        "\"motion_encoder_size\":8,\"motion_encoder_channel_sizes\":{\"4\":3,\"8\":2}}",
         "{\"_class_name\":\"WanVACETransformer3DModel\",\"vace_layers\":[0,3],"
         "\"vace_in_channels\":20}",
         "{\"_class_name\":\"CogVideoXTransformer3DModel\",\"patch_size_t\":2,\"ofs_embed_dim\":"

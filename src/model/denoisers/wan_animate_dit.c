@@ -459,10 +459,10 @@ static const weft_port_row ports[] = {
 /* The blurs of the authors' files are 1 3 3 1 in both directions. */
 #define HALVED(theirs, ours)                                                          \
     {"motion_encoder.enc.net_app.convs." theirs ".conv1.0", "motion_encoder.res_blocks." ours ".conv1"}, \
-    {"motion_encoder.enc.net_app.convs." theirs ".conv1.1", "motion_encoder.res_blocks." ours ".conv1.act_fn"}, \
+    {"motion_encoder.enc.net_app.convs." theirs ".conv1.1", "motion_encoder.res_blocks." ours ".conv1.act_fn", .channels = true}, \
     {"motion_encoder.enc.net_app.convs." theirs ".conv2.0", ""},                      \
     {"motion_encoder.enc.net_app.convs." theirs ".conv2.1", "motion_encoder.res_blocks." ours ".conv2"}, \
-    {"motion_encoder.enc.net_app.convs." theirs ".conv2.2", "motion_encoder.res_blocks." ours ".conv2.act_fn"}, \
+    {"motion_encoder.enc.net_app.convs." theirs ".conv2.2", "motion_encoder.res_blocks." ours ".conv2.act_fn", .channels = true}, \
     {"motion_encoder.enc.net_app.convs." theirs ".skip.0",  ""},                      \
     {"motion_encoder.enc.net_app.convs." theirs ".skip.1",  "motion_encoder.res_blocks." ours ".conv_skip"}
 static const weft_rename_rule original[] = {
@@ -475,7 +475,7 @@ static const weft_rename_rule original[] = {
     {"face_encoder.conv2.conv",                "face_encoder.conv2"},
     {"face_encoder.conv3.conv",                "face_encoder.conv3"},
     {"motion_encoder.enc.net_app.convs.0.0",   "motion_encoder.conv_in"},
-    {"motion_encoder.enc.net_app.convs.0.1",   "motion_encoder.conv_in.act_fn"},
+    {"motion_encoder.enc.net_app.convs.0.1",   "motion_encoder.conv_in.act_fn", .channels = true},
     HALVED("1", "0"), HALVED("2", "1"), HALVED("3", "2"), HALVED("4", "3"), HALVED("5", "4"),
     HALVED("6", "5"), HALVED("7", "6"),
     {"motion_encoder.enc.net_app.convs.8",     "motion_encoder.conv_out"},
