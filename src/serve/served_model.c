@@ -104,6 +104,11 @@ static weft_status read_folder(weft_served_model *m, weft_generator_model *g)
         WEFT_TRY(status);
         memcpy(m->size, (int64_t[]){o.frames, o.height, o.width}, sizeof m->size);
     }
+    if (weft_model_takes(g->denoiser, WEFT_PORT_FACE))
+        return weft_error(WEFT_MSG_MODEL_INPUT_UNSUPPORTED, WEFT_AT(.file = m->folder),
+                          "%s needs a video of a face, and requests have no such file. Use weft "
+                          "generate --face FILE.",
+                          weft_model_class(g->denoiser));
     read_inputs(m, g);
     WEFT_TRY(read_needs(m, g));
     m->fps = g->fps;
