@@ -78,7 +78,7 @@ static weft_status read_needs(weft_served_model *m, const weft_generator_model *
     WEFT_TRY(WEFT_ALLOCATED(identity, "a path"));
     m->takes[WEFT_METHOD_ANY] = true;
     m->takes[WEFT_METHOD_LEVELS] = how.frame_levels;
-    m->takes[WEFT_METHOD_SECTIONS] = how.section > 0;
+    m->takes[WEFT_METHOD_SECTIONS] = how.section > 0 && !how.precedes;
     m->takes[WEFT_METHOD_REASONING] = how.reasons;
     m->takes[WEFT_METHOD_EXPERTS] = g->experts > 1;
     m->takes[WEFT_METHOD_EMBEDDED] = weft_model_takes(g->denoiser, WEFT_PORT_GUIDANCE);

@@ -94,6 +94,20 @@ refuse model-input-unsupported key=--frame-lag -- --model $model --frame-lag 2
 refuse model-input-unsupported key=--reasoning-frames -- --model $model --reasoning-frames 9 --reasoning-steps 1
 refuse video-size key=--frames value=17 'text~=possible number is 25' -- --model "$framepack" --image x.png --window 12 --frames 17 --height 32 --width 32
 refuse option-conflict key=--last-image -- --model "$framepack" --image x.png --last-image x.png --sections forward --window 12 --frames 13 --height 32 --width 32
+helios=$SRC/tests/golden/pipelines/helios
+refuse video-size key=--frames value=20 "text~=generates 9 n frames" -- --model "$helios" --window 9 --frames 20 --height 32 --width 32
+refuse video-size key=--given-frames value=10 "text~=9 n frames" -- --model "$helios" --video x.png --given-frames 10 --window 9 --frames 18 --height 32 --width 32
+refuse option-no-effect key=--sections -- --model "$helios" --sections forward --window 9 --frames 18 --height 32 --width 32
+refuse model-input-unsupported key=--video -- --model "$helios" --video x.png --window 9 --frames 18 --height 32 --width 32
+refuse model-input-unsupported key=--last-image -- --model "$helios" --last-image x.png --window 9 --frames 18 --height 32 --width 32
+for field in 's/"stages": 1/"stages": 3/' 's/"HeliosScheduler"/"HeliosDMDScheduler"/' 's/"flow_prediction"/"epsilon"/' 's/"scheduler_type": "unipc"/"scheduler_type": "dmd"/' 's/"shift": 1.0/"shift": 3.0/' 's/"lower_order_final": true/"lower_order_final": false/'; do
+    rm -rf other_helios && cp -r "$helios" other_helios
+    sed -i "$field" other_helios/scheduler/scheduler_config.json
+    refuse scheduler-unsupported -- --model other_helios --window 9 --frames 18 --height 32 --width 32
+done
+rm -rf other_helios && cp -r "$helios" other_helios
+sed -i 's/"_diffusers_version"/"is_cfg_zero_star": true, &/' other_helios/model_index.json
+refuse model-config-unsupported key=is_cfg_zero_star -- --model other_helios --window 9 --frames 18 --height 32 --width 32
 refuse video-size key=--frames value=37 'text~=29 + 24 n' -- --model "$skyreels" --window-mode history --window 29 --window-overlap 5 --frames 37 --height 32 --width 32
 refuse option-conflict key=--video -- --model "$skyreels" --frame-lag 1 --video x.png --frames 13 --height 32 --width 32
 refuse model-input-unsupported key=--frame-lag -- --model "$framepack" --image x.png --frame-lag 1 --window 12 --frames 13 --height 32 --width 32

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Videos that are denoised in parts resume bitwise after a kill in each step: sections of Framepack, blocks of frames with levels of
+# Videos that are denoised in parts resume bitwise after a kill in each step: sections of Framepack and Helios, blocks of frames with levels of
 # their own in two windows of SkyReels-V2, and steps of ChronoEdit with and without reasoning frames. Kandinsky 5 changes its first
 # frames once, after the last step. The guider of Motif-Video averages over the steps.
 . "$SRC/tests/check.sh"
@@ -20,6 +20,7 @@ resumes() {
     cmp "$name.latents.npy" "killed-$name.latents.npy" || fail "$name differs after its resumes"
 }
 check sections resumes framepack 4 --image "$folder/framepack/image.png" --window 12 --frames 25 --width 48 --steps 2
+check sections_after_an_image resumes helios 6 --image "$folder/helios/image_image.png" --window 9 --frames 27 --width 48 --steps 2
 check levels resumes skyreels 5 --window 13 --window-overlap 5 --window-mode history --frames 21 --frame-lag 1 --steps 2 --width 32
 check reasoning resumes chronoedit 3 --image "$folder/chronoedit/image.png" --frames 5 --reasoning-frames 17 --reasoning-steps 1 --steps 3 \
     --width 32

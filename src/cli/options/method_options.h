@@ -38,7 +38,7 @@ const char *weft_args_method_given(const weft_args *args, const weft_option *opt
      .group = "conditioning"}, \
     {"--given-frames", "N", "0", \
      "last frames of --video that begin the generated video, for models that take given frames " \
-     "(Cosmos 2.5: 5). 0: --video is changed", \
+     "(Cosmos 2.5: 5), or precede it (Helios). 0: --video is changed", \
      .group = "conditioning"}, \
     {"--fit", "HOW", "stretch", \
      "how images of another aspect ratio are resized; stretch (as the reference pipelines), or " \

@@ -26,15 +26,21 @@ weft_status_code weft_frames_skip_sink(void *user, int64_t first, int64_t count,
 {
     const weft_frames_skip *b = user;
     const int64_t left = first < b->lead ? b->lead - first : 0, gone = left < count ? left : count;
-    return gone == count
-               ? WEFT_OK
-               : b->sink(b->user, first + gone - b->lead, count - gone, frames + gone * b->frame);
+    return gone == count ? WEFT_OK
+                         : b->sink(b->user, b->before + first + gone - b->lead, count - gone,
+                                   frames + gone * b->frame);
 }
 
 /* Decoded frames of saved latents that precede the video. */
 static int64_t lead_of(const weft_saved_latents *k, const weft_grid *grid)
 {
     return json_integer_value(json_object_get(k->settings, "lead")) * grid->factor[0];
+}
+
+/* Latent frames of the sections of saved latents, which are videos of their own; 0: none. */
+static int64_t section_of(const weft_saved_latents *k)
+{
+    return json_integer_value(json_object_get(k->settings, "section"));
 }
 
 /* Reads the VAE's grid; *folder is heap, owned by the caller. */
@@ -92,6 +98,7 @@ weft_status weft_decode_open(const char *path, const char *model, weft_saved_lat
     WEFT_TRY(weft_saved_latents_open(path, k));
     WEFT_GO(read_vae(model, &folder, &grid));
     WEFT_GO(check_vae(path, k, folder, &grid));
+    grid.section = section_of(k);
     *size = (weft_decoded_size){weft_grid_frames(&grid, k->latent[0]) - lead_of(k, &grid),
                                 k->latent[1] * grid.factor[1], k->latent[2] * grid.factor[2]};
 out:
@@ -128,9 +135,11 @@ static weft_status decode_within(const weft_decode_options *o, const char *folde
     WEFT_TRY(weft_model_open_as(folder, WEFT_ROLE_AUTOENCODER, &model));
     const weft_grid own = weft_model_grid(&model);
     const weft_decode_time time = time_of(k);
+    const int64_t section = section_of(k) ? section_of(k) : k->latent[0],
+                  area = k->latent[1] * k->latent[2] * k->latent[3];
     const weft_vae_options options = {.backend = o->backend,
                                       .halves = WEFT_VAE_DECODER,
-                                      .frames = weft_grid_frames(&own, k->latent[0]),
+                                      .frames = weft_grid_frames(&own, section),
                                       .height = k->latent[1] * own.factor[1],
                                       .width = k->latent[2] * own.factor[2],
                                       .tile = o->tile,
@@ -149,7 +158,8 @@ static weft_status decode_within(const weft_decode_options *o, const char *folde
     weft_vae_share(vae, group);
     WEFT_TRY(weft_vae_bind(vae));
     weft_frames_skip skip = {sink, user, lead_of(k, &own), options.height * options.width * 3};
-    WEFT_TRY(weft_vae_decode(vae, x, k->latent[0], weft_frames_skip_sink, &skip));
+    for (int64_t at = 0; at < k->latent[0]; at += section, skip.before += options.frames)
+        WEFT_TRY(weft_vae_decode(vae, x + at * area, section, weft_frames_skip_sink, &skip));
     if (first)
         note_try(path, k, 0); /* finished: nothing to record */
     return WEFT_OK;

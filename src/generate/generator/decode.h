@@ -13,11 +13,12 @@
 void weft_latents_unnormalise(const weft_grid *grid, double scale, const float *x, int64_t frames,
                               int64_t floats, float *to);
 
-/* Passes frames to `sink` except the first `lead` of a video; `frame`: floats per frame. */
+/* Passes frames to `sink` except the first `lead` of a video; `frame`: floats per frame; `before`:
+ * frames of the sections before. */
 typedef struct weft_frames_skip {
     weft_frames_fn *sink;
     void *user;
-    int64_t lead, frame;
+    int64_t lead, frame, before;
 } weft_frames_skip;
 weft_status_code weft_frames_skip_sink(void *user, int64_t first, int64_t count,
                                        const float *frames);

@@ -356,7 +356,6 @@ typedef struct run_state {
     weft_generator *generator;
     const weft_generator_sink *sink;
     int64_t prompt;             /* prompt being decoded */
-    int64_t before;             /* latent frames of the video before the section being decoded */
     weft_sampler_cursor cursor; /* position in the current section */
 } run_state;
 
@@ -431,16 +430,16 @@ static weft_status_code on_frames(void *user, int64_t first_frame, int64_t count
                                   const float *frames)
 {
     const run_state *r = user;
-    const int64_t before = r->before ? weft_grid_frames(&r->generator->model.grid, r->before) : 0;
-    return r->sink->frames(r->sink->user, r->prompt, before + first_frame, count, frames);
+    return r->sink->frames(r->sink->user, r->prompt, first_frame, count, frames);
 }
 
-/* Decodes latent frames that are a video of their own, with less memory if necessary. */
+/* Decodes latent frames that are a video of their own after `before` frames, with less memory if
+ * necessary. */
 static weft_status decode_section(weft_generator *p, run_state *r, const float *latents,
-                                  int64_t frames)
+                                  int64_t frames, int64_t before)
 {
     weft_frames_skip skip = {on_frames, r, p->shape.lead * p->model.grid.factor[0],
-                             p->options.height * p->options.width * 3};
+                             p->options.height * p->options.width * 3, before};
     weft_status_code status =
         weft_vae_decode(p->decoder.vae, latents, frames, weft_frames_skip_sink, &skip);
     while (status == WEFT_E_MEMORY && weft_generator_decoder_may_shrink(p)) {
@@ -478,8 +477,9 @@ static weft_status decode_all(weft_generator *p, run_state *r, int64_t count)
         weft_decode_time_mix(&p->options.decode_time, p->request.seeds[r->prompt], frames * frame,
                              to);
         const int64_t section = p->model.grid.section ? p->model.grid.section : frames;
-        for (r->before = 0; r->before < frames; r->before += section)
-            WEFT_TRY(decode_section(p, r, to + r->before * frame, section));
+        for (int64_t at = 0; at < frames; at += section)
+            WEFT_TRY(decode_section(p, r, to + at * frame, section,
+                                    at ? weft_grid_frames(&p->model.grid, at) : 0));
     }
     return WEFT_OK;
 }

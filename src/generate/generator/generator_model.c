@@ -362,6 +362,8 @@ weft_status weft_generator_model_open(const char *folder, weft_generator_options
     WEFT_TRY(weft_sound_models_open(folder, m->denoiser, &m->sound));
     m->patch = weft_model_grid(m->denoiser);
     m->grid = weft_model_grid(&vae);
+    const weft_frame_condition how = weft_model_takes_port(m->denoiser);
+    m->grid.section = how.precedes ? how.section : 0;
     return WEFT_OK;
 }
 

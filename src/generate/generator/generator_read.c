@@ -168,6 +168,10 @@ static weft_status check_sections(const weft_generator *p)
                           weft_model_takes_port(p->model.denoiser).precedes
                               ? ". Give --given-frames N for the frames of --video that precede it."
                               : " from an image. Give --image FILE.");
+    if (o->sections_forward && weft_model_takes_port(p->model.denoiser).precedes)
+        return weft_error(
+            WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = "--sections", .value = "forward"),
+            "%s always denoises from the first section to the last. Omit the option.", class_name);
     if (o->window_overlap)
         return weft_error(WEFT_MSG_OPTION_NO_EFFECT,
                           WEFT_AT(.key = "--window-overlap", WEFT_NUMBER(o->window_overlap)),
@@ -468,6 +472,7 @@ static weft_status arrange_sections(weft_generator *p)
         return WEFT_OK;
     if (!o->window)
         o->window = weft_grid_frames(&p->model.grid, how.section);
+    p->model.grid.section = 0;
     WEFT_TRY(check_frames(p, "--window", o->window));
     p->model.grid.section = weft_grid_latent_frames(&p->model.grid, o->window);
     return WEFT_OK;

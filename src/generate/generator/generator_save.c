@@ -91,7 +91,9 @@ static weft_status add_numbers(const weft_generator *p, json_t *to)
         WEFT_TRY(add(to, "block_frames", json_integer(p->options.block_frames)));
     if (p->shape.sections.shared)
         WEFT_TRY(add(to, "shared", json_integer(p->shape.sections.shared)));
-    if (p->shape.sections.forward)
+    if (p->model.grid.section)
+        WEFT_TRY(add(to, "section", json_integer(p->model.grid.section)));
+    if (p->shape.sections.forward && !p->shape.sections.precedes)
         WEFT_TRY(add(to, "sections", json_string("forward")));
     if (p->parts.int8_layers)
         WEFT_TRY(add(to, "int8_layers", json_incref(p->parts.int8_layers)));
