@@ -155,7 +155,8 @@ enum {
     ANY = 262143,
     CUTTING = UNIPC | DPM | DDIM | DDPM | LCM | EDM_DPM | SINGLE, /* dynamic thresholding */
     COG = COG_DDIM | COG_DPM, EDM = EDM_EULER | EDM_DPM, DPMS = DPM | SINGLE,
-    MULTI = UNIPC | DPMS, BOTH_UNIPC = UNIPC | HELIOS, SOLVES = MULTI | HELIOS, DISCRETE = DDIM | DDPM | COG | LCM,
+    MULTI = UNIPC | DPMS, BOTH_UNIPC = UNIPC | HELIOS, SOLVES = MULTI | HELIOS,
+    DISCRETE = DDIM | DDPM | COG | LCM,
     RESCALED = UNIPC | DPM | DISCRETE | EULER | ANCESTRAL, /* rescale_betas_zero_snr */
     TIMED = RESCALED | PNDM | LMS,                         /* timestep_spacing */
     TABLE = TIMED | SINGLE, PREDICTS = TABLE | EDM,

@@ -188,8 +188,8 @@ static weft_value forward(weft_graph *g, const hunyuan *c, const weft_ports *in)
 
 static const char *const history_layers[] = {"proj", "proj_2x", "proj_4x"};
 
-/* Streams of the history and of x, with their rotary tables. A history that is not given is zeros, as
- * at the end of a video. */
+/* Streams of the history and of x, with their rotary tables. A history that is not given is zeros,
+ * as at the end of a video. */
 static void pack_video(weft_graph *g, const hunyuan *c, const weft_ports *in, weft_value x,
                        const int64_t size[3], weft_mmdit_stream *stream)
 {
