@@ -1,7 +1,7 @@
 #!/bin/bash
-# Videos that are denoised in parts resume bitwise after a kill in each step. The parts are sections of Framepack and Helios, blocks of
-# frames with levels of their own in two windows of SkyReels-V2, and steps of ChronoEdit with and without reasoning frames.
-# Kandinsky 5 changes its first frames once, after the last step. The guider of Motif-Video averages over the steps.
+# Videos that are denoised in parts resume bitwise after a kill in each step. Framepack and Helios have sections. SkyReels-V2 has blocks
+# of frames with levels of their own, in two windows. ChronoEdit has steps with and without reasoning frames. Kandinsky 5 changes its
+# first frames once, after the last step. The guider of Motif-Video averages over the steps.
 . "$SRC/tests/check.sh"
 export OMP_NUM_THREADS=1
 source "$SRC/tests/signal_at.sh"
