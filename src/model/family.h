@@ -49,6 +49,7 @@ typedef enum weft_port {
     WEFT_PORT_HISTORY_INDEX,  /* (B,N)        time positions of the three                        */
     WEFT_PORT_HISTORY_2X_INDEX,
     WEFT_PORT_HISTORY_4X_INDEX,
+    WEFT_PORT_CLEAN,          /* (B,T,Y,X,C)  the same video without noise (teacher forcing)     */
     WEFT_PORT_AUDIO,          /* (B,S,C)      audio latents of a denoiser of both                */
     WEFT_PORT_AUDIO_TIMESTEP, /* (B), (B,S)   their time, if it differs from the video's         */
     WEFT_PORT_LEVEL,          /* (B)          time of the video without its given frames         */
@@ -128,6 +129,9 @@ typedef struct weft_ports {
     /* Text encoders with layers: the hidden states in WEFT_PORT_TEXT, concatenated on the width.
      * Ends with 0, borrowed. NULL (default): as the encoder's config says. */
     const int64_t *hidden;
+    /* Denoisers with weft_grid.caches: the call is for one block of frames, after earlier ones
+     * (model/frame_cache.h). Borrowed; NULL (default): for a complete video. */
+    const struct weft_frame_cache *cache;
 } weft_ports;
 
 /* Number of ports of every video autoencoder, with the names of the references. */
@@ -193,6 +197,11 @@ typedef struct weft_grid {
      * blocks. 0 (default): 1 */
     int64_t block;
     int64_t least; /* denoiser: least latent frames of a video; 0 (default): 1 */
+    /* Denoiser: a block attends to earlier blocks only, through keys and values that calls with
+     * weft_ports.cache keep. `window`: frames of tokens that a block attends to, its own included,
+     * 0 (default): all; `sink` of them are the first of the video. */
+    bool caches;
+    int64_t window, sink;
     /* Autoencoder: number of first latent frames that have statistics of their own. Later frames
      * have no statistics. Autoencoder of audio: number of latent mel bins, all with their own
      * statistics. 0 (default): statistics are per channel. */

@@ -37,6 +37,7 @@ static const struct { const char *name; weft_dtype dtype; bool video; } ports[WE
     [WEFT_PORT_HISTORY_INDEX]  = {"history_index",  WEFT_F32, false},
     [WEFT_PORT_HISTORY_2X_INDEX]  = {"history_2x_index", WEFT_F32, false},
     [WEFT_PORT_HISTORY_4X_INDEX]  = {"history_4x_index", WEFT_F32, false},
+    [WEFT_PORT_CLEAN]          = {"clean",          WEFT_F32, true},
     [WEFT_PORT_POSITIONS]         = {"places",         WEFT_F32, false},
     [WEFT_PORT_SPACING]        = {"spacing",        WEFT_F32, false},
     [WEFT_PORT_ROPE_SCALE]     = {"rope_scale",     WEFT_F32, false},
@@ -146,6 +147,7 @@ weft_ports weft_ports_none(void)
         none.at[i] = WEFT_NONE;
     none.packed = NULL;
     none.hidden = NULL;
+    none.cache = NULL;
     return none;
 }
 

@@ -12,7 +12,8 @@ extern const weft_family weft_family_wan_dit, weft_family_wan_vae, weft_family_b
     weft_family_stdit3, weft_family_hunyuan_dit, weft_family_unet_2d, weft_family_allegro_dit,
     weft_family_kandinsky5_dit, weft_family_sana_video_dit, weft_family_opensoraplan_dit,
     weft_family_hidream_dit, weft_family_moe_dit, weft_family_flux_dit, weft_family_chronoedit_dit,
-    weft_family_qwen_image_dit, weft_family_skyreels_dit, weft_family_wan_vace_dit,
+    weft_family_qwen_image_dit, weft_family_skyreels_dit, weft_family_causal_wan_dit,
+    weft_family_wan_vace_dit,
     weft_family_flux2_dit, weft_family_chroma_dit, weft_family_z_image_dit,
     weft_family_hunyuan_video15_dit, weft_family_framepack_dit, weft_family_motif_video_dit, weft_family_helios_dit, weft_family_wan_animate_dit;
 extern const weft_family weft_family_ltx2_dit, weft_family_ltx2_vae, weft_family_ltx2_audio_vae,
@@ -27,6 +28,7 @@ extern const weft_family weft_family_umt5, weft_family_t5, weft_family_clip_text
 const weft_family *const weft_families[] = {
     /* SkyReelsV2Transformer3DModel; must precede Wan, whose names its files have as well */
     &weft_family_skyreels_dit,
+    &weft_family_causal_wan_dit, /* CausalWanTransformer3DModel; its files have Wan's names */
     &weft_family_wan_vace_dit, /* WanVACETransformer3DModel; must precede Wan as well */
     /* WanAnimateTransformer3DModel; must precede Wan as well */
     &weft_family_wan_animate_dit,

@@ -11,8 +11,6 @@
 #include "model/denoisers/wan_blocks.h"
 #include "model/model.h"
 
-#include <math.h>
-
 typedef struct skyreels {
     weft_wan wan;
     bool takes_fps;
@@ -24,28 +22,6 @@ _Static_assert(sizeof(skyreels) <= WEFT_MODEL_CONFIG_BYTES,
 /* Frames per second of the rows of the embedding. The second row is of every rate but the first,
  * and of models that are called without a rate. */
 static const double rates[] = {16, 24};
-
-/* Sinusoid of the timesteps with frequencies computed in f64. */
-static weft_value sinusoid(weft_graph *g, const weft_wan *c, weft_value timestep)
-{
-    const int64_t half = c->freq_dim / 2;
-    if (!weft_value_ok(timestep))
-        return timestep;
-    weft_shape shape = weft_value_get(g, timestep)->shape, row = {.rank = shape.rank + 1};
-    float *frequency = weft_arena_calloc(weft_graph_arena(g), half, sizeof *frequency);
-    if (!frequency)
-        return WEFT_NONE;
-    for (int64_t i = 0; i < half; i++)
-        frequency[i] = (float)pow(10000, -(double)i / (double)half);
-    shape.dim[shape.rank++] = 1;
-    for (int d = 0; d < row.rank; d++)
-        row.dim[d] = d == row.rank - 1 ? half : 1;
-    const weft_value angle =
-        weft_mul(g, weft_reshape(g, timestep, shape), weft_constant(g, WEFT_F32, row, frequency));
-    const weft_value parts[2] = {weft_unary(g, WEFT_OP_COS, angle),
-                                 weft_unary(g, WEFT_OP_SIN, angle)};
-    return weft_concat(g, parts, 2, row.rank - 1);
-}
 
 /* Modulations (B,6,C) by the frame rate, fps (B) or WEFT_NONE. */
 static weft_value fps_modulation(weft_graph *g, const weft_wan *c, weft_value fps, int64_t batch)
@@ -104,7 +80,7 @@ static weft_value forward(weft_graph *g, const skyreels *c, const weft_ports *in
     weft_wan_rope(g, wan, size, 1, to.rope);
     const weft_value x = weft_nn_patch(g, "patch_embedding", in->at[WEFT_PORT_LATENTS],
                                        wan->heads * wan->head_dim, wan->patch, WEFT_PATCH_3D, true);
-    weft_wan_embed(g, wan, sinusoid(g, wan, in->at[WEFT_PORT_TIMESTEP]), in, &to);
+    weft_wan_embed(g, wan, weft_wan_sinusoid_f64(g, wan, in->at[WEFT_PORT_TIMESTEP]), in, &to);
     if (c->takes_fps) {
         const int64_t batch = weft_dim(g, x, 0), width = weft_dim(g, x, 2);
         weft_value by = fps_modulation(g, wan, in->at[WEFT_PORT_FPS], batch);

@@ -3,6 +3,7 @@
 
 #include "graph/builder_helpers.h"
 #include "model/config_fields.h"
+#include "model/frame_cache.h"
 #include "model/model.h"
 
 #include <math.h>
@@ -20,16 +21,15 @@ void weft_wan_rope(weft_graph *g, const weft_wan *c, const int64_t size[3], doub
     weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &attr, cos_sin);
 }
 
-/* Positions of the tokens of packed rows. */
-static void rope_of_rows(weft_graph *g, const weft_wan *c, const weft_packed_rows *rows,
-                         double time_step, weft_value cos_sin[WEFT_MAX_OUTPUTS])
+void weft_wan_rope_at(weft_graph *g, const weft_wan *c, const weft_value position[3],
+                      double time_step, weft_value cos_sin[WEFT_MAX_OUTPUTS])
 {
     const int64_t pairs = c->head_dim / 2, side = c->head_dim / 6, most = c->rope_max_seq_len;
     const weft_attr_rope_table table = {.theta = {10000, 10000, 10000},
                                         .step = {time_step, 1, 1},
                                         .grid = {most, most, most},
                                         .pairs = {pairs - 2 * side, side, side}};
-    weft_nn_rope_at(g, &table, rows->position, cos_sin);
+    weft_nn_rope_at(g, &table, position, cos_sin);
 }
 
 /* Cross-attention to the image tokens: separate keys and values for the same queries. The result is
@@ -44,29 +44,62 @@ static weft_value attend_image(weft_graph *g, const weft_wan *c, weft_value q_bs
     return weft_nn_attention(g, q_bsc, k, v, c->heads, NULL);
 }
 
-/* Self-attention in blocks of frames: q, k, v (B,S,H,D). */
-static weft_value attend_back(weft_graph *g, const weft_value qkv[3], int64_t block)
+/* The keys or values x (B,S,H,D) that the block with tokens from `own` on sees. `at`: its place
+ * among the tokens of the video. */
+static weft_value visible(weft_graph *g, const weft_wan_condition *to, weft_value x, int64_t at,
+                          int64_t own)
 {
-    const int64_t tokens = weft_dim(g, qkv[0], 1), blocks = tokens / block;
+    const int64_t block = to->block_tokens, window = to->window_tokens, end = at + block;
+    const bool slides = window && end > window;
+    const int64_t sink = slides ? to->sink_tokens : 0, begin = slides ? end - window + sink : 0;
+    weft_value part[3];
+    int parts = 0;
+    if (sink)
+        part[parts++] = weft_slice(g, x, 1, 0, sink);
+    if (own == at) {
+        part[parts++] = weft_slice(g, x, 1, begin, end - begin);
+    } else {
+        if (at > begin)
+            part[parts++] = weft_slice(g, x, 1, begin, at - begin);
+        part[parts++] = weft_slice(g, x, 1, own, block);
+    }
+    if (parts == 1)
+        return part[0];
+    weft_graph_pop(g);
+    weft_graph_push(g, "keys");
+    const weft_value all = weft_concat(g, part, parts, 1);
+    weft_graph_pop(g);
+    weft_graph_push(g, "back");
+    return all;
+}
+
+/* Self-attention in blocks of frames: q, k, v (B,S,H,D). */
+static weft_value attend_back(weft_graph *g, const weft_value qkv[3], const weft_wan_condition *to)
+{
+    const int64_t block = to->block_tokens, tokens = weft_dim(g, qkv[0], 1),
+                  blocks = tokens / block;
     weft_value *part = weft_arena_calloc(weft_graph_arena(g), blocks, sizeof *part);
     weft_value all = WEFT_NONE;
     weft_graph_push(g, "back");
-    for (int64_t i = 0; part && i < blocks; i++)
-        part[i] = weft_nn_attend(g, weft_slice(g, qkv[0], 1, i * block, block),
-                                 weft_slice(g, qkv[1], 1, 0, (i + 1) * block),
-                                 weft_slice(g, qkv[2], 1, 0, (i + 1) * block), WEFT_NONE);
+    for (int64_t i = 0; part && i < blocks; i++) {
+        const int64_t own = i * block,
+                      at = own < to->clean_tokens ? own : own - to->clean_tokens;
+        part[i] = weft_nn_attend(g, weft_slice(g, qkv[0], 1, own, block),
+                                 visible(g, to, qkv[1], at, own), visible(g, to, qkv[2], at, own),
+                                 WEFT_NONE);
+    }
     if (part)
         all = weft_concat(g, part, (int)blocks, 1);
     weft_graph_pop(g);
     return all;
 }
 
-/* Like weft_nn_attention with positions. `block`: block_tokens of the conditioning. */
+/* Like weft_nn_attention with positions, in the blocks of the conditioning. */
 static weft_value attend_self(weft_graph *g, const weft_value qkv_bsc[3], int64_t heads,
                               const weft_wan_condition *to)
 {
     weft_value qkv[3];
-    if (!to->block_tokens || to->block_tokens == weft_dim(g, qkv_bsc[0], 1))
+    if (!to->cache && (!to->block_tokens || to->block_tokens == weft_dim(g, qkv_bsc[0], 1)))
         return weft_nn_attention_segments(g, qkv_bsc, heads, to->rope,
                                           to->packed ? to->packed->segments : WEFT_NONE);
     for (int i = 0; i < 3; i++) {
@@ -74,7 +107,11 @@ static weft_value attend_self(weft_graph *g, const weft_value qkv_bsc[3], int64_
         if (i < 2)
             qkv[i] = weft_nn_rope(g, qkv[i], to->rope, false);
     }
-    return weft_nn_join_heads(g, attend_back(g, qkv, to->block_tokens));
+    if (!to->cache)
+        return weft_nn_join_heads(g, attend_back(g, qkv, to));
+    weft_frame_cache_join(g, to->cache, to->layer, qkv + 1, qkv + 1);
+    return weft_nn_join_heads(
+        g, weft_nn_attend_segments(g, qkv[0], qkv[1], qkv[2], to->cache->keys));
 }
 
 /* "attn1" attends to x itself, "attn2" to the text and the image. */
@@ -175,9 +212,10 @@ weft_value weft_wan_block(weft_graph *g, const weft_wan *c, weft_value x_bsc,
 weft_value weft_wan_blocks(weft_graph *g, const weft_wan *c, weft_value x_bsc,
                            const weft_wan_condition *to)
 {
-    for (int64_t i = 0; i < c->layers; i++) {
-        weft_graph_push(g, "blocks.%d", (int)i);
-        x_bsc = weft_wan_block(g, c, x_bsc, to);
+    weft_wan_condition own = *to;
+    for (own.layer = 0; own.layer < c->layers; own.layer++) {
+        weft_graph_push(g, "blocks.%d", (int)own.layer);
+        x_bsc = weft_wan_block(g, c, x_bsc, &own);
         weft_graph_pop(g);
     }
     return x_bsc;
@@ -228,6 +266,27 @@ weft_value weft_wan_sinusoid(weft_graph *g, const weft_wan *c, weft_value timest
     const weft_value sinusoid = weft_nn_sinusoid(g, c->freq_dim, timestep);
     weft_graph_pop(g);
     return sinusoid;
+}
+
+weft_value weft_wan_sinusoid_f64(weft_graph *g, const weft_wan *c, weft_value timestep)
+{
+    const int64_t half = c->freq_dim / 2;
+    if (!weft_value_ok(timestep))
+        return timestep;
+    weft_shape shape = weft_value_get(g, timestep)->shape, row = {.rank = shape.rank + 1};
+    float *frequency = weft_arena_calloc(weft_graph_arena(g), half, sizeof *frequency);
+    if (!frequency)
+        return WEFT_NONE;
+    for (int64_t i = 0; i < half; i++)
+        frequency[i] = (float)pow(10000, -(double)i / (double)half);
+    shape.dim[shape.rank++] = 1;
+    for (int d = 0; d < row.rank; d++)
+        row.dim[d] = d == row.rank - 1 ? half : 1;
+    const weft_value angle =
+        weft_mul(g, weft_reshape(g, timestep, shape), weft_constant(g, WEFT_F32, row, frequency));
+    const weft_value parts[2] = {weft_unary(g, WEFT_OP_COS, angle),
+                                 weft_unary(g, WEFT_OP_SIN, angle)};
+    return weft_concat(g, parts, 2, row.rank - 1);
 }
 
 void weft_wan_embed(weft_graph *g, const weft_wan *c, weft_value sinusoid, const weft_ports *in,
@@ -290,7 +349,7 @@ weft_value weft_wan_forward(weft_graph *g, const weft_wan *c, const weft_ports *
     else if (!count_tokens(g, c, in, size))
         return WEFT_NONE;
     if (in->packed)
-        rope_of_rows(g, c, in->packed, time_step, to.rope);
+        weft_wan_rope_at(g, c, in->packed->position, time_step, to.rope);
     else
         weft_wan_rope(g, c, size, time_step, to.rope);
     const weft_value x = weft_nn_patch(g, "patch_embedding", in->at[WEFT_PORT_LATENTS],
@@ -411,7 +470,8 @@ static const weft_recipe_row tp_rows[] = {
 #define BACK(axis)                                                      \
     {"*attn1.back:slice",        axis, {WEFT_S, 2}, .optional = true},  \
     {"*attn1.back:attention",    axis, {WEFT_S, 2}, .optional = true},  \
-    {"*attn1.back:concat",       axis, {WEFT_S, 1}, .optional = true}
+    {"*attn1.back:concat",       axis, {WEFT_S, 1}, .optional = true},  \
+    {"*attn1.keys:concat",       axis, {WEFT_S, 2}, .optional = true}
 
 /* Adapters with attention inside latent frames: heads of all tokens, as above. */
 #define FRAMES(axis)                                                        \

@@ -1,0 +1,123 @@
+#include "model/frame_cache.h"
+
+#include "graph/builder_helpers.h"
+#include "nn/nn.h"
+
+#include <stdio.h>
+
+weft_frame_cache_size weft_frame_cache_of(const weft_grid *grid, int64_t frames)
+{
+    const int64_t block = grid->block > 1 ? grid->block : 1;
+    const bool whole = !grid->window || grid->window >= frames;
+    const int64_t kept = (whole ? frames : grid->window) - block;
+    return (weft_frame_cache_size){
+        .block = block, .rest = whole ? kept : kept - grid->sink, .sink = whole ? 0 : grid->sink};
+}
+
+int64_t weft_frame_cache_begin(const weft_frame_cache_size *size, int64_t at)
+{
+    const int64_t kept = size->rest + size->sink, past = at * size->block;
+    return kept - (past < kept ? past : kept);
+}
+
+/* 0: the block's frames all go to the sink; 1: its first frames do; 2: none. */
+int weft_frame_cache_turn(const weft_frame_cache_size *size, int64_t at)
+{
+    const int64_t past = at * size->block;
+    return past + size->block <= size->sink ? 0 : past < size->sink ? 1 : 2;
+}
+
+void weft_frame_cache_inputs(weft_graph *g, const weft_frame_cache_size *size, bool adds,
+                             int64_t batch, int64_t rows, int64_t columns, weft_frame_cache *cache)
+{
+    static const char *const name[3] = {"block.frame", "block.row", "block.column"};
+    const weft_shape tokens = WEFT_SHAPE(1, size->block * rows * columns);
+    *cache = (weft_frame_cache){.size = *size, .adds = adds, .turn = WEFT_NONE};
+    for (int i = 0; i < 3; i++)
+        cache->position[i] = weft_input(g, name[i], WEFT_I32, tokens);
+    cache->keys = weft_input(g, "batch.block_keys", WEFT_I32, WEFT_SHAPE(batch, 1, 4));
+    if (adds && size->sink)
+        cache->turn = weft_input(g, "block.turn", WEFT_F32, WEFT_SHAPE(3));
+}
+
+/* A state of a layer: frames of `shape`'s tokens. */
+static weft_value state_of(weft_graph *g, int64_t layer, const char *what, weft_shape shape)
+{
+    char name[64];
+    snprintf(name, sizeof name, "batch.cache.%" PRId64 ".%s", layer, what);
+    return weft_source(g, WEFT_OP_STATE, name,
+                       &(weft_attr_source){.dtype = WEFT_F32,
+                                           .shape = shape,
+                                           .global = shape,
+                                           .init = {.kind = WEFT_INIT_ZERO}});
+}
+
+/* The last tokens of `kept` followed by `count` tokens of `x` from `first` on, as many as in
+ * `kept`. */
+static weft_value shift_in(weft_graph *g, weft_value kept, weft_value x, int64_t first,
+                           int64_t count)
+{
+    const int64_t all = weft_dim(g, kept, 1);
+    if (count >= all)
+        return weft_slice(g, x, 1, first + count - all, all);
+    const weft_value part[] = {weft_slice(g, kept, 1, count, all - count),
+                               weft_slice(g, x, 1, first, count)};
+    return weft_concat(g, part, 2, 1);
+}
+
+/* The one of three values whose item of `turn` is 1. Products with 0 and 1 are exact. */
+static weft_value choose(weft_graph *g, weft_value turn, const weft_value of[3])
+{
+    weft_value sum = WEFT_NONE;
+    for (int i = 0; i < 3; i++) {
+        const weft_value one = weft_reshape(g, weft_slice(g, turn, 0, i, 1), WEFT_SHAPE(1, 1, 1, 1)),
+                         part = weft_mul(g, of[i], one);
+        sum = i ? weft_add(g, sum, part) : part;
+    }
+    return sum;
+}
+
+/* Replaces the oldest frames by the block's. `state`: the rest, and the sink or WEFT_NONE. */
+static void add_block(weft_graph *g, const weft_frame_cache *c, const weft_value state[2],
+                      weft_value x)
+{
+    const int64_t tokens = weft_dim(g, x, 1), frame = tokens / c->size.block,
+                  sink = c->size.sink * frame, begun = sink % tokens;
+    const weft_value rest = state[0];
+    if (!c->size.sink) {
+        weft_update(g, rest, shift_in(g, rest, x, 0, tokens));
+        return;
+    }
+    const weft_value first[3] = {shift_in(g, state[1], x, 0, tokens),
+                                 begun ? shift_in(g, state[1], x, 0, begun) : state[1], state[1]};
+    weft_update(g, state[1], choose(g, c->turn, first));
+    if (!c->size.rest)
+        return;
+    const weft_value kept[3] = {rest, begun ? shift_in(g, rest, x, begun, tokens - begun) : rest,
+                                shift_in(g, rest, x, 0, tokens)};
+    weft_update(g, rest, choose(g, c->turn, kept));
+}
+
+void weft_frame_cache_join(weft_graph *g, const weft_frame_cache *c, int64_t layer,
+                           const weft_value kv[2], weft_value joined[2])
+{
+    weft_graph_push(g, "keys");
+    for (int i = 0; i < 2; i++) {
+        weft_value part[3], state[2] = {WEFT_NONE, WEFT_NONE};
+        char name[16];
+        int parts = 0;
+        weft_shape shape = weft_value_ok(kv[i]) ? weft_value_get(g, kv[i])->shape : WEFT_SCALAR;
+        const int64_t frame = shape.dim[1] / c->size.block, kept[2] = {c->size.rest, c->size.sink};
+        for (int k = 0; k < 2; k++) {
+            shape.dim[1] = kept[k] * frame;
+            snprintf(name, sizeof name, "%s%s", k ? "sink_" : "", i ? "v" : "k");
+            if (kept[k])
+                part[parts++] = state[k] = state_of(g, layer, name, shape);
+        }
+        part[parts++] = kv[i];
+        joined[i] = weft_concat(g, part, parts, 1);
+        if (c->adds && parts > 1)
+            add_block(g, c, state, kv[i]);
+    }
+    weft_graph_pop(g);
+}
