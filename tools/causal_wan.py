@@ -151,7 +151,7 @@ class CausalWanTransformer3DModel(nn.Module):
         return self.run(hidden_states, timestep[:, None].expand(-1, self.block), encoder_hidden_states, at * self.block, attend)
 
     def empty_cache(self, batch, heads):
-        return [[torch.zeros(batch, heads, 0, self.head)] * 2 for _ in self.blocks]
+        return [[self.proj_out.weight.new_zeros(batch, heads, 0, self.head)] * 2 for _ in self.blocks]
 
 
 def generate(model, heads, noise, texts, sigmas, fresh, scale=1.0, cached=True, context_time=0.0):

@@ -1,7 +1,7 @@
 """weft's random numbers (src/base/rng.h), for references that draw noise."""
 import math
 
-DECODER, GIVEN = 13, 16  # purposes
+SAMPLER, DECODER, GIVEN = 7, 13, 16  # purposes
 
 
 def philox(key, high, low):

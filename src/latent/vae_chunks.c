@@ -576,22 +576,31 @@ static weft_status_code copy_box(void *user, const int64_t first[3], const int64
 /* Receives the output of a tile's temporal chunks. */
 typedef weft_status piece_fn(void *user, int64_t first, int64_t count, const float *out);
 
-/* Runs the temporal chunks of a tile of w's size, at `first` of the complete input, with `frames`
- * frames. */
+/* Runs the temporal chunks of a tile of w's size, at `first` of the complete input, that the first
+ * `frames` frames have after `place`. */
+static weft_status run_pieces_after(work *w, const feed *in, const int64_t first[3], int64_t frames,
+                                    weft_vae_place *place, piece_fn *take, void *user)
+{
+    for (;;) {
+        chunk_program *s = &w->chunk[place->latents ? 1 : 0];
+        const int64_t from[3] = {first[0] + place->latents, first[1], first[2]},
+                      size[3] = {s->in_frames, w->in[1], w->in[2]}, made = place->frames;
+        if (place->latents >= frames || place->latents + s->in_frames > frames)
+            return WEFT_OK;
+        WEFT_TRY(in->box(in->user, from, size, weft_program_input(s->program, "in")->data));
+        WEFT_TRY(weft_program_run(s->program));
+        place->latents += s->in_frames;
+        place->frames += s->out_frames;
+        WEFT_TRY(take(user, made, s->out_frames, weft_program_output(s->program, "out")->data));
+    }
+}
+
+/* Runs all temporal chunks of a tile. */
 static weft_status run_pieces(work *w, const feed *in, const int64_t first[3], int64_t frames,
                               piece_fn *take, void *user)
 {
-    for (int64_t t = 0, made = 0; t < frames;) {
-        chunk_program *s = &w->chunk[t ? 1 : 0];
-        const int64_t from[3] = {first[0] + t, first[1], first[2]},
-                      size[3] = {s->in_frames, w->in[1], w->in[2]};
-        WEFT_TRY(in->box(in->user, from, size, weft_program_input(s->program, "in")->data));
-        WEFT_TRY(weft_program_run(s->program));
-        WEFT_TRY(take(user, made, s->out_frames, weft_program_output(s->program, "out")->data));
-        made += s->out_frames;
-        t += s->in_frames;
-    }
-    return WEFT_OK;
+    weft_vae_place place = {0};
+    return run_pieces_after(w, in, first, frames, &place, take, user);
 }
 
 typedef struct laying {
@@ -861,4 +870,25 @@ weft_status weft_vae_decode(weft_vae *v, const float *latents, int64_t latent_fr
     const feed in = {copy_box, &from};
     WEFT_TRY(pieces_fit(v, h, latent_frames));
     return run_half(v, h, &in, latent_frames, sink, user);
+}
+
+weft_status weft_vae_decode_next(weft_vae *v, const float *latents, int64_t latent_frames,
+                                 int64_t ready, weft_vae_place *place, weft_frames_fn *sink,
+                                 void *user)
+{
+    half *h = &v->half[1];
+    array from = {latents, h->tiling.in, channels(v, h, false)};
+    const feed in = {copy_box, &from};
+    handing to = {sink, user};
+    WEFT_TRY(pieces_fit(v, h, latent_frames));
+    if (is_tiled(h)) {
+        if (ready < latent_frames || place->latents)
+            return WEFT_OK;
+        place->latents = ready;
+        return run_tiles(v, h, &in, sink, user);
+    }
+    if (v->group && weft_group_index(v->group) > 0)
+        return WEFT_OK;
+    WEFT_TRY(bind_work(v, h->work));
+    return run_pieces_after(h->work, &in, (int64_t[]){0, 0, 0}, ready, place, forward_frames, &to);
 }

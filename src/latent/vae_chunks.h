@@ -102,5 +102,15 @@ weft_frames_fn weft_frames_collect;
  * tiled. */
 weft_status weft_vae_decode(weft_vae *vae, const float *latents, int64_t latent_frames,
                             weft_frames_fn *sink, void *user);
+/* Position in a video that is decoded while its latents are made. Zero-initialise. */
+typedef struct weft_vae_place {
+    int64_t latents, frames; /* latent frames that are decoded, and their frames */
+} weft_vae_place;
+/* Decodes the next temporal chunks of a video of `latent_frames`, of which the first `ready` exist.
+ * `latents` begins with frame 0. With tiles, decodes once all frames exist. No other video may be
+ * decoded in between. weft_vae_decode makes the same frames, bitwise. */
+weft_status weft_vae_decode_next(weft_vae *vae, const float *latents, int64_t latent_frames,
+                                 int64_t ready, weft_vae_place *place, weft_frames_fn *sink,
+                                 void *user);
 
 #endif

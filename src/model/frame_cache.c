@@ -20,7 +20,6 @@ int64_t weft_frame_cache_begin(const weft_frame_cache_size *size, int64_t at)
     return kept - (past < kept ? past : kept);
 }
 
-/* 0: the block's frames all go to the sink; 1: its first frames do; 2: none. */
 int weft_frame_cache_turn(const weft_frame_cache_size *size, int64_t at)
 {
     const int64_t past = at * size->block;
@@ -45,11 +44,10 @@ static weft_value state_of(weft_graph *g, int64_t layer, const char *what, weft_
 {
     char name[64];
     snprintf(name, sizeof name, "batch.cache.%" PRId64 ".%s", layer, what);
-    return weft_source(g, WEFT_OP_STATE, name,
-                       &(weft_attr_source){.dtype = WEFT_F32,
-                                           .shape = shape,
-                                           .global = shape,
-                                           .init = {.kind = WEFT_INIT_ZERO}});
+    return weft_source(
+        g, WEFT_OP_STATE, name,
+        &(weft_attr_source){
+            .dtype = WEFT_F32, .shape = shape, .global = shape, .init = {.kind = WEFT_INIT_ZERO}});
 }
 
 /* The last tokens of `kept` followed by `count` tokens of `x` from `first` on, as many as in
@@ -70,7 +68,8 @@ static weft_value choose(weft_graph *g, weft_value turn, const weft_value of[3])
 {
     weft_value sum = WEFT_NONE;
     for (int i = 0; i < 3; i++) {
-        const weft_value one = weft_reshape(g, weft_slice(g, turn, 0, i, 1), WEFT_SHAPE(1, 1, 1, 1)),
+        const weft_value one =
+                             weft_reshape(g, weft_slice(g, turn, 0, i, 1), WEFT_SHAPE(1, 1, 1, 1)),
                          part = weft_mul(g, of[i], one);
         sum = i ? weft_add(g, sum, part) : part;
     }
@@ -103,10 +102,11 @@ void weft_frame_cache_join(weft_graph *g, const weft_frame_cache *c, int64_t lay
 {
     weft_graph_push(g, "keys");
     for (int i = 0; i < 2; i++) {
+        const weft_value own = kv[i];
         weft_value part[3], state[2] = {WEFT_NONE, WEFT_NONE};
         char name[16];
         int parts = 0;
-        weft_shape shape = weft_value_ok(kv[i]) ? weft_value_get(g, kv[i])->shape : WEFT_SCALAR;
+        weft_shape shape = weft_value_ok(own) ? weft_value_get(g, own)->shape : WEFT_SCALAR;
         const int64_t frame = shape.dim[1] / c->size.block, kept[2] = {c->size.rest, c->size.sink};
         for (int k = 0; k < 2; k++) {
             shape.dim[1] = kept[k] * frame;
@@ -114,10 +114,10 @@ void weft_frame_cache_join(weft_graph *g, const weft_frame_cache *c, int64_t lay
             if (kept[k])
                 part[parts++] = state[k] = state_of(g, layer, name, shape);
         }
-        part[parts++] = kv[i];
+        part[parts++] = own;
         joined[i] = weft_concat(g, part, parts, 1);
         if (c->adds && parts > 1)
-            add_block(g, c, state, kv[i]);
+            add_block(g, c, state, own);
     }
     weft_graph_pop(g);
 }

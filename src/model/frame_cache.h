@@ -22,22 +22,22 @@ weft_frame_cache_size weft_frame_cache_of(const weft_grid *grid, int64_t frames)
 /* Inputs and states of a graph for one block. Fill with weft_frame_cache_inputs. */
 typedef struct weft_frame_cache {
     weft_frame_cache_size size;
-    bool adds; /* each run adds the keys and values of its block to the states */
+    bool adds;              /* each run adds the keys and values of its block to the states */
     weft_value position[3]; /* i32 (1,S): frame, row and column of a token of the block */
     weft_value keys;        /* i32 (B,1,4): the segment of weft_attr_attention */
-    weft_value turn;        /* f32 (3): with `adds` and a sink; what the block fills, one is 1 */
+    weft_value turn;        /* f32 (3), with `adds` and a sink: the item of the block's turn is 1 */
 } weft_frame_cache;
 
 /* Adds the inputs of a batch of `batch` blocks of `rows` x `columns` tokens per frame. */
 void weft_frame_cache_inputs(weft_graph *g, const weft_frame_cache_size *size, bool adds,
-                             int64_t batch, int64_t rows, int64_t columns,
-                             weft_frame_cache *cache);
-/* Values of the inputs for block `at` of the video: the first kept frame that exists, counted from
- * `rest`, and which of the three cases of `turn` it is. */
+                             int64_t batch, int64_t rows, int64_t columns, weft_frame_cache *cache);
+/* First kept frame that exists for block `at` of the video, counted from the first of `rest`. */
 int64_t weft_frame_cache_begin(const weft_frame_cache_size *size, int64_t at);
+/* Turn of block `at`: 0: its frames go to the sink; 1: its first frames do; 2: no frame does. */
 int weft_frame_cache_turn(const weft_frame_cache_size *size, int64_t at);
 
-/* Keys and values of a block in layer `layer`, kv (B,S,H,D), after those of the kept frames. */
+/* Joins the keys and values of the kept frames and of a block in layer `layer`, kv (B,S,H,D).
+ * `joined` may be `kv`. */
 void weft_frame_cache_join(weft_graph *g, const weft_frame_cache *cache, int64_t layer,
                            const weft_value kv[2], weft_value joined[2]);
 

@@ -13,9 +13,8 @@ extern const weft_family weft_family_wan_dit, weft_family_wan_vae, weft_family_b
     weft_family_kandinsky5_dit, weft_family_sana_video_dit, weft_family_opensoraplan_dit,
     weft_family_hidream_dit, weft_family_moe_dit, weft_family_flux_dit, weft_family_chronoedit_dit,
     weft_family_qwen_image_dit, weft_family_skyreels_dit, weft_family_causal_wan_dit,
-    weft_family_wan_vace_dit,
-    weft_family_flux2_dit, weft_family_chroma_dit, weft_family_z_image_dit,
-    weft_family_hunyuan_video15_dit, weft_family_framepack_dit, weft_family_motif_video_dit, weft_family_helios_dit, weft_family_wan_animate_dit;
+    weft_family_wan_vace_dit, weft_family_flux2_dit, weft_family_chroma_dit,
+    weft_family_z_image_dit, weft_family_hunyuan_video15_dit, weft_family_framepack_dit, weft_family_motif_video_dit, weft_family_helios_dit, weft_family_wan_animate_dit;
 extern const weft_family weft_family_ltx2_dit, weft_family_ltx2_vae, weft_family_ltx2_audio_vae,
     weft_family_ltx2_vocoder, weft_family_ltx2_vocoder_wide, weft_family_ltx2_connectors;
 extern const weft_family weft_family_gemma3;
@@ -29,11 +28,11 @@ const weft_family *const weft_families[] = {
     /* SkyReelsV2Transformer3DModel; must precede Wan, whose names its files have as well */
     &weft_family_skyreels_dit,
     &weft_family_causal_wan_dit, /* CausalWanTransformer3DModel; its files have Wan's names */
-    &weft_family_wan_vace_dit, /* WanVACETransformer3DModel; must precede Wan as well */
+    &weft_family_wan_vace_dit,   /* WanVACETransformer3DModel; must precede Wan as well */
     /* WanAnimateTransformer3DModel; must precede Wan as well */
     &weft_family_wan_animate_dit,
     &weft_family_helios_dit,   /* HeliosTransformer3DModel; must precede Wan as well */
-    &weft_family_wan_dit, /* WanTransformer3DModel */
+    &weft_family_wan_dit,         /* WanTransformer3DModel */
     /* AutoencoderKLHunyuanVideo15; must precede Wan's, LTX-Video's and HunyuanVideo's, whose
      * tensors its files have */
     &weft_family_hunyuan15_vae,

@@ -59,6 +59,11 @@ const char *weft_args_method_given(const weft_args *args, const weft_option *opt
      "conditioning; peak memory does not grow with the number of windows. history: the same in " \
      "the latents, for models with a noise level per frame (SkyReels-V2)", \
      WEFT_ALSO("--windows"), .group = "size", .choices = "blend continue history"}, \
+    {"--kv-cache", "HOW", "on", \
+     "keys and values of finished blocks of frames, for causal models (causal Wan), which " \
+     "generate a video block by block; on: kept, so that every block costs the same. off: all " \
+     "frames are computed in every step, to the same result", \
+     .group = "size", .choices = "on off"}, \
     {"--sections", "ORDER", "reverse", \
      "order of the sections of models that generate a video section by section (Framepack), of " \
      "--window frames; reverse, or forward (Framepack F1)", \

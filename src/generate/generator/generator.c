@@ -98,7 +98,7 @@ static int64_t host_floats(const weft_generator *p)
 
 const char *weft_generator_offload_dir(const weft_generator *p)
 {
-    return p->shape.windows.count > 1 ? p->options.offload_dir : NULL;
+    return p->shape.windows.count > 1 || p->shape.causal ? p->options.offload_dir : NULL;
 }
 
 int64_t weft_generator_offloaded_bytes(const weft_generator *p)
@@ -123,6 +123,8 @@ int weft_generator_denoisers(const weft_generator *p,
     }
     if (p->parts.reasoning.graph)
         list[count++] = &p->parts.reasoning;
+    if (p->parts.context.graph)
+        list[count++] = &p->parts.context;
     return count;
 }
 

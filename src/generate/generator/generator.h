@@ -101,6 +101,8 @@ typedef struct weft_generator_options {
      * window_overlap frames (0: 1) of the one before. If `frames` exceeds `window`, the generator
      * makes one window; its settings then have frames and visual.prefix_frames set. */
     bool continues;
+    /* Causal models: without a cache of keys and values; each step computes all frames. */
+    bool no_kv_cache;
     /* Models that denoise section by section: `window` is the length of a section in frames, and
      * sections are denoised from the first to the last, not from the last to the first. */
     bool sections_forward;

@@ -7,6 +7,7 @@
 #include "exec/execute.h"
 #include "exec/store/tensor_shard.h"
 #include "exec/trace/timeline_file.h"
+#include "generate/generator/causal_blocks.h"
 #include "generate/generator/decode.h"
 #include "generate/generator/first_frames.h"
 #include "generate/generator/generator_decoder.h"
@@ -113,7 +114,8 @@ static weft_status_code predict_window(weft_generator *p, const weft_generator_p
                          : weft_program_run(a.program));
     if (e->timeline)
         WEFT_TRY(weft_timeline_add_program(e->timeline, a.program));
-    *out = weft_program_output(a.program, "prediction")->data;
+    *out =
+        (float *)weft_program_output(a.program, "prediction")->data + weft_causal_blocks_begin(p);
     return WEFT_OK;
 }
 
@@ -279,6 +281,8 @@ weft_status weft_generator_answers(weft_generator *p, int64_t count[WEFT_GENERAT
         steps_of_section(p), &x, 1, 1, work, NULL, &callbacks);
     for (int i = 0; i < WEFT_GENERATOR_DENOISERS && p->shape.sections.count; i++)
         count[i] *= p->shape.sections.count;
+    if (p->parts.context.graph) /* after each block but the last */
+        count[1] = p->shape.sections.count - 1;
     weft_free(work);
     return status;
 }
@@ -308,7 +312,9 @@ static weft_status_code predict_at(weft_generator *p, const evaluation *e, float
     }
     for (int64_t i = 0; i < p->shape.windows.count; i++) {
         WEFT_TRY(predict_window(p, part, e, own, i, &out));
-        const int64_t half = all / p->shape.sampled_frames * p->shape.windows.window;
+        const int64_t half =
+            all / p->shape.sampled_frames *
+            (p->shape.causal ? weft_causal_blocks_frames(p) : p->shape.windows.window);
         if (p->shape.windows.count > 1) {
             blend(p, e, i, out, 0, prediction);
             if (guided)
@@ -433,22 +439,63 @@ static weft_status_code on_frames(void *user, int64_t first_frame, int64_t count
     return r->sink->frames(r->sink->user, r->prompt, first_frame, count, frames);
 }
 
-/* Decodes latent frames that are a video of their own after `before` frames, with less memory if
- * necessary. */
-static weft_status decode_section(weft_generator *p, run_state *r, const float *latents,
-                                  int64_t frames, int64_t before)
+/* The autoencoder's values of the first `ready` latent frames of a video of the batch. The place is
+ * p->memory.other, which is unused between batches and blocks: x stays for another attempt. */
+static const float *decoder_input(weft_generator *p, run_state *r, int64_t video, int64_t ready)
+{
+    float *to = p->memory.other;
+    const int64_t frame = p->shape.latent_floats / p->shape.latent[0];
+    r->prompt = p->request.first + video;
+    weft_latents_unnormalise(&p->model.grid, weft_generator_scale(p),
+                             p->memory.x + video * p->shape.item_floats + p->shape.before * frame,
+                             ready, ready * frame, to);
+    weft_decode_time_mix(&p->options.decode_time, p->request.seeds[r->prompt], ready * frame, to);
+    return to;
+}
+
+/* Decodes those of `ready` latent frames of `frames` that follow `place`, with less memory if
+ * necessary. `before`: frames of the video before them. */
+static weft_status decode_next(weft_generator *p, run_state *r, const float *latents,
+                               int64_t frames, int64_t ready, int64_t before, weft_vae_place *place)
 {
     weft_frames_skip skip = {on_frames, r, p->shape.lead * p->model.grid.factor[0],
                              p->options.height * p->options.width * 3, before};
-    weft_status_code status =
-        weft_vae_decode(p->decoder.vae, latents, frames, weft_frames_skip_sink, &skip);
+    weft_status_code status = weft_vae_decode_next(p->decoder.vae, latents, frames, ready, place,
+                                                   weft_frames_skip_sink, &skip);
     while (status == WEFT_E_MEMORY && weft_generator_decoder_may_shrink(p)) {
         WEFT_TRY(weft_generator_decoder_shrink(p));
-        status = weft_vae_decode(p->decoder.vae, latents, frames, weft_frames_skip_sink, &skip);
+        *place = (weft_vae_place){0};
+        status = weft_vae_decode_next(p->decoder.vae, latents, frames, ready, place,
+                                      weft_frames_skip_sink, &skip);
     }
     return status;
 }
 
+/* Decodes what the first `ready` latent frames of a video of the batch complete, after `place`. */
+static weft_status decode_ready(weft_generator *p, run_state *r, int64_t video, int64_t ready,
+                                weft_vae_place *place)
+{
+    ready -= p->shape.before;
+    return decode_next(p, r, decoder_input(p, r, video, ready),
+                       p->shape.latent[0] - p->shape.before, ready, 0, place);
+}
+
+/* Decodes a video of the batch, section by section if each is a video of its own to the decoder. */
+static weft_status decode_video(weft_generator *p, run_state *r, int64_t video)
+{
+    const int64_t frames = p->shape.latent[0] - p->shape.before;
+    const int64_t section = p->model.grid.section ? p->model.grid.section : frames;
+    const int64_t frame = p->shape.latent_floats / p->shape.latent[0];
+    const float *latents = decoder_input(p, r, video, frames);
+    for (int64_t at = 0; at < frames; at += section) {
+        weft_vae_place place = {0};
+        WEFT_TRY(decode_next(p, r, latents + at * frame, section, section,
+                             at ? weft_grid_frames(&p->model.grid, at) : 0, &place));
+    }
+    return WEFT_OK;
+}
+
+/* Passes on the finished latents and the sound of a batch, and decodes the frames that are left. */
 static weft_status decode_all(weft_generator *p, run_state *r, int64_t count)
 {
     const bool first_rank = !p->comm || weft_comm_rank(p->comm) == 0;
@@ -463,23 +510,12 @@ static weft_status decode_all(weft_generator *p, run_state *r, int64_t count)
         WEFT_TRY(r->sink->latents(r->sink->user, p->request.first + i, dim, x));
     }
     for (int64_t i = 0; i < count; i++) {
-        /* p->memory.other is unused between batches; x stays for another attempt */
-        float *to = p->memory.other;
-        const int64_t frame = p->shape.latent_floats / p->shape.latent[0],
-                      frames = p->shape.latent[0] - p->shape.before;
-        weft_latents_unnormalise(&p->model.grid, weft_generator_scale(p),
-                                 p->memory.x + i * p->shape.item_floats + p->shape.before * frame,
-                                 frames, frames * frame, to);
-        r->prompt = p->request.first + i;
         if (first_rank)
-            WEFT_TRY(weft_generator_decode_sound(p, r->prompt,
+            WEFT_TRY(weft_generator_decode_sound(p, p->request.first + i,
                                                  p->memory.x + i * p->shape.item_floats, r->sink));
-        weft_decode_time_mix(&p->options.decode_time, p->request.seeds[r->prompt], frames * frame,
-                             to);
-        const int64_t section = p->model.grid.section ? p->model.grid.section : frames;
-        for (int64_t at = 0; at < frames; at += section)
-            WEFT_TRY(decode_section(p, r, to + at * frame, section,
-                                    at ? weft_grid_frames(&p->model.grid, at) : 0));
+        WEFT_TRY(p->shape.causal
+                     ? decode_ready(p, r, i, p->shape.latent[0], &p->sampling.decoded)
+                     : decode_video(p, r, i));
     }
     return WEFT_OK;
 }
@@ -773,6 +809,24 @@ static weft_status sample_reasoning(weft_generator *p, run_state *r)
     return WEFT_OK;
 }
 
+/* ---- blocks of causal models ---------------------------------------------------------------- */
+
+/* Adds finished block `at` to the cache, and decodes its frames. The last block is decoded
+ * with the finished video. */
+static weft_status finish_block(weft_generator *p, run_state *r, int64_t at)
+{
+    const weft_noise_level clean = {.alpha = 1, .in = 1};
+    const weft_denoiser_query a = {.program = p->parts.context.program, .level = &clean};
+    const int64_t block = p->shape.sections.frames;
+    if (at + 1 == p->shape.sections.count)
+        return WEFT_OK;
+    if (p->shape.cached) {
+        WEFT_TRY(ask(p, &p->parts.context, &a, p->memory.x + at * p->shape.sampled_floats));
+        WEFT_TRY(weft_program_run(a.program));
+    }
+    return decode_ready(p, r, 0, (at + 1) * block, &p->sampling.decoded);
+}
+
 /* Denoises the sections of a batch in sequence, from the cursor on. A video without sections is one
  * section. */
 static weft_status sample(weft_generator *p, run_state *r, bool resumed)
@@ -791,8 +845,11 @@ static weft_status sample(weft_generator *p, run_state *r, bool resumed)
             p->memory.x + (sections->count ? weft_video_section_first(sections, at) : 0) * frame;
         p->sampling.section = at;
         left -= done;
-        if (done == rounds)
+        if (done == rounds) { /* before the saved state */
+            if (p->shape.causal)
+                WEFT_TRY(finish_block(p, r, at));
             continue;
+        }
         if (p->shape.level_frames) {
             WEFT_TRY(sample_levels(p, r, done, x));
             continue;
@@ -809,6 +866,8 @@ static weft_status sample(weft_generator *p, run_state *r, bool resumed)
                                   p->trajectory.solver_step + p->trajectory.skipped, rounds, x,
                                   p->options.batch * p->shape.sampled_floats,
                                   p->shape.sampled_floats, p->memory.work, &r->cursor, &callbacks));
+        if (p->shape.causal)
+            WEFT_TRY(finish_block(p, r, at));
     }
     return WEFT_OK;
 }
@@ -831,6 +890,7 @@ weft_status weft_generator_run(weft_generator *p, const char *const *prompts, co
         for (int64_t i = 0; i < batch && !resumed; i++)
             begin_with(p, i, p->memory.x + i * p->shape.begun_floats);
         p->sampling.resumed = false;
+        p->sampling.decoded = (weft_vae_place){0};
         if (sink->begin)
             sink->begin(sink->user, p->request.first);
         WEFT_TRY(sample(p, &r, resumed));

@@ -1,6 +1,7 @@
 #include "generate/generator/generator_graphs.h"
 
 #include "exec/store/weights.h"
+#include "generate/generator/causal_blocks.h"
 #include "generate/generator/feature_cache_rule.h"
 #include "generate/generator/generator_parts.h"
 #include "generate/generator/generator_read.h"
@@ -68,7 +69,7 @@ static weft_status open_layout(weft_generator *p)
     p->layout.recipe.overlap = p->options.parallel ? &p->options.parallel->overlap : NULL;
     for (int i = 0; i < p->layout.recipe.count; i++)
         ((weft_recipe_row *)(uintptr_t)p->layout.recipe.row)[i].optional = true;
-    return WEFT_OK;
+    return weft_causal_blocks_check_ranks(p);
 }
 
 /* Whether this rank has both CFG branches of the batch. */
@@ -216,6 +217,8 @@ int64_t weft_generator_times(const weft_generator *p)
 {
     if (p->shape.level_frames)
         return p->shape.sampled_frames / p->model.patch.factor[0];
+    if (p->shape.causal) /* without the cache, finished blocks have another timestep */
+        return p->shape.cached ? 1 : p->shape.latent[0] / p->model.patch.factor[0];
     if (p->inputs.visual.form == WEFT_FRAME_CONDITION_PORT &&
         p->trajectory.scheduler.path != WEFT_PATH_EDM)
         return p->shape.windows.window / p->model.patch.factor[0];
@@ -251,8 +254,11 @@ static weft_status build_denoiser(weft_generator *p, int expert, int64_t rows,
                         p->model.denoiser_folder[expert], part));
     weft_graph *d = part->graph;
     const weft_model *model = &p->model.denoiser[expert];
+    const bool context = part == &p->parts.context;
+    weft_frame_cache cache;
     const weft_model_size size = {.batch = rows,
-                                  .frames = p->shape.windows.window,
+                                  .frames = p->shape.causal ? weft_causal_blocks_frames(p)
+                                                            : p->shape.windows.window,
                                   .height = p->shape.latent[1],
                                   .width = p->shape.latent[2],
                                   .text = weft_text_conditioning_length(&p->model.text),
@@ -285,7 +291,8 @@ static weft_status build_denoiser(weft_generator *p, int expert, int64_t rows,
         if (has[i])
             ports.at[visual_ports[i]] =
                 weft_model_input(d, model, &size, visual_ports[i], "batch.");
-    const bool has_history = p->shape.sections.count && !p->shape.sections.shared;
+    const bool has_history =
+        p->shape.sections.count && !p->shape.sections.shared && !p->shape.causal;
     for (int i = 0; i < WEFT_COUNT(section_ports) && has_history; i++)
         ports.at[section_ports[i]] = weft_model_input(d, model, &size, section_ports[i], "batch.");
     for (int i = 0; i < WEFT_GENERATOR_NUMBERS; i++)
@@ -311,10 +318,17 @@ static weft_status build_denoiser(weft_generator *p, int expert, int64_t rows,
             weft_input(d, "batch.identity", WEFT_F32,
                        WEFT_SHAPE(rows, p->inputs.identity.tokens, p->inputs.identity.width)),
             &ports);
+    if (p->shape.cached) {
+        weft_frame_cache_inputs(d, &p->shape.cache, context, rows,
+                                p->shape.latent[1] / p->model.patch.factor[1],
+                                p->shape.latent[2] / p->model.patch.factor[2], &cache);
+        ports.cache = &cache;
+    }
     weft_graph_push(d, "%s", expert ? weft_generator_scopes[1] : model->family->scope);
     weft_model_call(d, model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, false, &ports);
     weft_graph_pop(d);
-    weft_output(d, "prediction", weft_model_answer(d, model, &ports));
+    if (!context)
+        weft_output(d, "prediction", weft_model_answer(d, model, &ports));
     if (p->shape.sound_steps)
         weft_output(d, "audio_prediction", ports.at[WEFT_PORT_AUDIO_PREDICTION]);
     return finish_part(p, part, rows);
@@ -357,6 +371,8 @@ weft_status weft_generator_build(weft_generator *p)
         WEFT_TRY(build_denoiser(p, 0, p->shape.rows, &p->parts.reasoning));
         weft_generator_set_reasoning(p, false);
     }
+    if (p->shape.cached && p->shape.sections.count > 1)
+        WEFT_TRY(build_denoiser(p, 0, p->shape.rows, &p->parts.context));
     return check_packed(p);
 }
 
@@ -374,6 +390,7 @@ weft_status weft_generator_programs(weft_generator *p, weft_vae_program_fn *with
         snprintf(name, sizeof name, "%s%s", expert ? weft_generator_scopes[1] : "denoiser",
                  part[i] == &p->parts.alone[expert] ? ", without guidance"
                  : part[i] == &p->parts.reasoning   ? ", with reasoning frames"
+                 : part[i] == &p->parts.context     ? ", for the cache"
                                                     : "");
         WEFT_TRY(with(user, name, part[i]->own, part[i]->program));
     }
@@ -402,6 +419,7 @@ void weft_generator_parts_close(weft_generator_parts *parts)
         free_part(&parts->alone[i]);
     }
     free_part(&parts->reasoning);
+    free_part(&parts->context);
     weft_store_free(parts->store);
     json_decref(parts->int8_layers);
     *parts = (weft_generator_parts){0};

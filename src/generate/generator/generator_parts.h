@@ -10,6 +10,7 @@
  *     generator.c             -> memory
  *     generator_rows.c        latents, images and times -> inputs of a denoiser's rows
  *     generator_sound.c       guidance and decoding of videos with sound
+ *     causal_blocks.c         blocks of causal models
  *     generator_denoise.c     prompts and noise -> latents -> frames
  *     generator_save.c        sampler state between two steps -> a file, and back */
 #ifndef WEFT_GENERATE_GENERATOR_GENERATOR_PARTS_H
@@ -26,6 +27,7 @@
 #include "generate/generator/saved_latents.h"
 #include "generate/generator/temporal_windows.h"
 #include "generate/generator/video_sections.h"
+#include "model/frame_cache.h"
 #include "transform/sharding/recipes.h"
 #include "transform/sharding/slices.h"
 
@@ -50,6 +52,7 @@ typedef struct weft_generator_parts {
      * none. */
     weft_generator_part alone[2];
     weft_generator_part reasoning; /* the denoiser of reasoning_frames; no graph: none */
+    weft_generator_part context;   /* adds a finished block to the cache; no graph: none */
     weft_feature_cache_rule cache;
     bool cached;         /* a feature cache with that rule is on */
     json_t *int8_layers; /* of the model's folder (int8_layers.h); NULL: none */
@@ -82,6 +85,9 @@ typedef struct weft_generator_shape {
     /* Latent frames in the first `reasoning_steps` steps; 0 (default): of the video. */
     int64_t reasoning_frames, reasoning_steps;
     int64_t begun_floats; /* floats of x before the first step */
+    /* Causal models: sections are blocks (causal_blocks.h), with a cache of earlier ones. */
+    bool causal, cached;
+    weft_frame_cache_size cache;
 } weft_generator_shape;
 
 /* Memory of a batch, reserved by weft_generator_bind and used by every batch.
@@ -112,6 +118,7 @@ typedef struct weft_generator_sampling {
     weft_sampler_cursor cursor; /* counts the steps of all sections */
     int64_t section;            /* being denoised */
     bool resumed; /* x and cursor were restored from saved latents, until the batch begins */
+    weft_vae_place decoded; /* causal models: frames that are decoded */
 } weft_generator_sampling;
 
 /* Parts with weights: text encoders, denoisers and the decoder. */

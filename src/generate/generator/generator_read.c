@@ -3,6 +3,7 @@
 #include "base/fs.h"
 #include "base/hash.h"
 #include "comm/comm_world.h"
+#include "generate/generator/causal_blocks.h"
 #include "generate/generator/generator_graphs.h"
 #include "generate/generator/generator_parts.h"
 #include "generate/generator/resident_weights.h"
@@ -495,6 +496,13 @@ static weft_status arrange_shape(weft_generator *p)
         return weft_error(WEFT_MSG_OPTION_NO_EFFECT,
                           WEFT_AT(.key = "--sections", .value = "forward"),
                           "%s denoises all frames of a video together. Omit the option.",
+                          weft_model_class(p->model.denoiser));
+    if (p->model.patch.caches)
+        return weft_causal_blocks_lay(p);
+    if (p->options.no_kv_cache)
+        return weft_error(WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = "--kv-cache", .value = "off"),
+                          "%s has no cache of keys and values, which causal models have. Omit the "
+                          "option.",
                           weft_model_class(p->model.denoiser));
     bool levels;
     WEFT_TRY(lay_levels(p, &levels));

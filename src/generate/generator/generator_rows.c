@@ -1,5 +1,6 @@
 #include "generate/generator/generator_rows.h"
 
+#include "generate/generator/causal_blocks.h"
 #include "generate/generator/generator_graphs.h"
 
 #include <math.h>
@@ -196,13 +197,17 @@ void weft_generator_fill_row(const weft_generator *p, const weft_denoiser_query 
 {
     float *latents = row_of(a, "batch.latents", r), *sound = row_of(a, "batch.audio", r),
           *guidance = row_of(a, "batch.guidance", r);
-    if (latents)
+    const bool whole = p->shape.causal && !p->shape.cached;
+    if (p->shape.causal)
+        weft_causal_blocks_fill_row(p, a, r, x);
+    if (latents && !whole)
         fill_latents(p, a, x, latents);
     for (int64_t i = 0; sound && i < p->shape.sound_floats; i++)
         sound[i] = (float)a->level->in * x[p->shape.latent_floats + i];
     if (guidance)
         *guidance = (float)(1000 * p->options.guidance);
-    fill_times(p, a, r);
+    if (!whole)
+        fill_times(p, a, r);
     fill_visual(p, a, r, prompt);
     fill_history(p, a, r);
     fill_sizes(p, a, r);

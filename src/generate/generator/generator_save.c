@@ -93,6 +93,8 @@ static weft_status add_numbers(const weft_generator *p, json_t *to)
         WEFT_TRY(add(to, "shared", json_integer(p->shape.sections.shared)));
     if (p->model.grid.section)
         WEFT_TRY(add(to, "section", json_integer(p->model.grid.section)));
+    if (p->shape.causal && !p->shape.cached)
+        WEFT_TRY(add(to, "kv_cache", json_string("off")));
     if (p->shape.sections.forward && !p->shape.sections.precedes)
         WEFT_TRY(add(to, "sections", json_string("forward")));
     if (p->parts.int8_layers)

@@ -82,11 +82,10 @@ static weft_value attend_back(weft_graph *g, const weft_value qkv[3], const weft
     weft_value all = WEFT_NONE;
     weft_graph_push(g, "back");
     for (int64_t i = 0; part && i < blocks; i++) {
-        const int64_t own = i * block,
-                      at = own < to->clean_tokens ? own : own - to->clean_tokens;
-        part[i] = weft_nn_attend(g, weft_slice(g, qkv[0], 1, own, block),
-                                 visible(g, to, qkv[1], at, own), visible(g, to, qkv[2], at, own),
-                                 WEFT_NONE);
+        const int64_t own = i * block, at = own < to->clean_tokens ? own : own - to->clean_tokens;
+        part[i] =
+            weft_nn_attend(g, weft_slice(g, qkv[0], 1, own, block), visible(g, to, qkv[1], at, own),
+                           visible(g, to, qkv[2], at, own), WEFT_NONE);
     }
     if (part)
         all = weft_concat(g, part, (int)blocks, 1);
@@ -110,8 +109,8 @@ static weft_value attend_self(weft_graph *g, const weft_value qkv_bsc[3], int64_
     if (!to->cache)
         return weft_nn_join_heads(g, attend_back(g, qkv, to));
     weft_frame_cache_join(g, to->cache, to->layer, qkv + 1, qkv + 1);
-    return weft_nn_join_heads(
-        g, weft_nn_attend_segments(g, qkv[0], qkv[1], qkv[2], to->cache->keys));
+    return weft_nn_join_heads(g,
+                              weft_nn_attend_segments(g, qkv[0], qkv[1], qkv[2], to->cache->keys));
 }
 
 /* "attn1" attends to x itself, "attn2" to the text and the image. */

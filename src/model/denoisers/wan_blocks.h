@@ -36,13 +36,13 @@ typedef struct weft_wan_condition {
     /* Self-attention: tokens of a block of frames, which attends to itself and to earlier blocks.
      * 0: all tokens attend to all. */
     int64_t block_tokens;
-    /* With block_tokens: tokens that a block attends to, its own included, 0: all; `sink_tokens` of
-     * them are the first ones. `clean_tokens`: first tokens, of the video without noise, as many as
+    /* Tokens that a block attends to, its own included; 0: all. The first `sink_tokens` of the video
+     * are among them. `clean_tokens`: first tokens, of the video without noise, as many as
      * of the noisy video; a noisy block attends to itself and to earlier clean blocks. 0: none. */
     int64_t window_tokens, sink_tokens, clean_tokens;
     const struct weft_frame_cache *cache; /* the tokens are one block; NULL: a complete video */
     int64_t layer;                        /* set by weft_wan_blocks */
-    const weft_packed_rows *packed; /* NULL: each item of the batch is a sample */
+    const weft_packed_rows *packed;       /* NULL: each item of the batch is a sample */
 } weft_wan_condition;
 
 /* Sets the number of tokens along each side. Returns false if the latents do not fit. */
@@ -50,12 +50,12 @@ bool weft_wan_count_tokens(weft_graph *g, const weft_wan *c, weft_value latents,
 /* cos and sin of 3D rotary positions, (S, D/2). Frames are `time_step` positions apart. */
 void weft_wan_rope(weft_graph *g, const weft_wan *c, const int64_t size[3], double time_step,
                    weft_value cos_sin[WEFT_MAX_OUTPUTS]);
-/* The same for tokens at the positions i32 (R,S) of frames, rows and columns: (R,S,1,D/2). */
+/* cos and sin of tokens at the positions i32 (R,S) of frames, rows and columns: (R,S,1,D/2). */
 void weft_wan_rope_at(weft_graph *g, const weft_wan *c, const weft_value position[3],
                       double time_step, weft_value cos_sin[WEFT_MAX_OUTPUTS]);
 /* Sinusoid of the timesteps (B) or (B,N): (B,width) or (B,N,width). */
 weft_value weft_wan_sinusoid(weft_graph *g, const weft_wan *c, weft_value timestep);
-/* The same, with frequencies computed in f64. */
+/* Sinusoid with frequencies computed in f64. */
 weft_value weft_wan_sinusoid_f64(weft_graph *g, const weft_wan *c, weft_value timestep);
 /* Embeds the sinusoid of the timesteps, the text and the image: all of `to` but the positions. */
 void weft_wan_embed(weft_graph *g, const weft_wan *c, weft_value sinusoid, const weft_ports *in,

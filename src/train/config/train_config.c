@@ -340,7 +340,7 @@ static const weft_section parallel_section = {
     "ranks. Heads, tokens, samples and widths need not be divisible",
     sizeof(weft_run), parallel_keys, WEFT_COUNT(parallel_keys)};
 
-const char *const weft_condition_names[] = {"none", "first_frame", "control", NULL};
+const char *const weft_condition_names[] = {"none", "first_frame", "control", "clean_blocks", NULL};
 static const char *const recompute_words[] = {"auto", "none", NULL};
 static const weft_key run_keys[] = {
     {"out", WEFT_KEY_STRING, offsetof(weft_run, out), NULL, "",
@@ -381,7 +381,8 @@ static const weft_key run_keys[] = {
     {"condition", WEFT_KEY_ENUM, offsetof(weft_run, condition), "none", "",
      "image conditioning; first_frame: the first frame of each clip without noise, control: a "
      "control video of each clip, in the way of the family and config (`weft generate --help "
-     "image-models`)",
+     "image-models`); clean_blocks: teacher forcing, where a block of frames of a causal model "
+     "sees earlier blocks of the clip without noise",
      .choices = weft_condition_names},
     {"control", WEFT_KEY_SECTION, offsetof(weft_run, control), .section = &weft_control_section},
     {"sound", WEFT_KEY_SECTION, offsetof(weft_run, sound), .section = &weft_sound_section},

@@ -30,11 +30,13 @@ typedef enum weft_precision {
     WEFT_PRECISION_TF32
 } weft_precision;
 /* Conditioning of a transformer on images (model/family.h): none; the first frame, which trains
- * image-to-video generation; a control video. */
+ * image-to-video generation; a control video; the clip itself without noise, of which a block of
+ * frames sees earlier blocks (teacher forcing). */
 typedef enum weft_run_condition {
     WEFT_CONDITION_NONE,
     WEFT_CONDITION_FIRST_FRAME,
-    WEFT_CONDITION_CONTROL
+    WEFT_CONDITION_CONTROL,
+    WEFT_CONDITION_CLEAN_BLOCKS
 } weft_run_condition;
 typedef enum weft_lr_kind { WEFT_LR_CONSTANT, WEFT_LR_COSINE } weft_lr_kind;
 

@@ -122,6 +122,8 @@ weft_value weft_denoiser_call_build(weft_graph *g, const weft_denoiser_call *c, 
         give_first_frame(g, c, p);
     else if (c->run->condition == WEFT_CONDITION_CONTROL)
         give_control(g, model, c->given, p);
+    else if (c->run->condition == WEFT_CONDITION_CLEAN_BLOCKS)
+        p->at[WEFT_PORT_CLEAN] = c->data;
     else if (how.form == WEFT_FRAME_CONDITION_CHANNELS && how.also_none)
         p->at[WEFT_PORT_LATENTS] = without_image(g, model, c->input);
     weft_graph_push(g, "%s", c->scope ? c->scope : model->family->scope);

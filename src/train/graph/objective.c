@@ -386,6 +386,25 @@ static weft_status check_rest(const weft_run *run, const weft_run_models *m, con
                : WEFT_OK;
 }
 
+/* Teacher forcing: the denoiser has an input for the clip without noise. */
+static weft_status check_clean_blocks(const weft_run *run, const weft_run_models *m,
+                                      const char *path)
+{
+    if (!weft_model_takes(&m->denoiser, WEFT_PORT_CLEAN))
+        return weft_error(WEFT_MSG_MODEL_INPUT_UNSUPPORTED,
+                          WEFT_AT(.file = path, .key = "condition", .value = "clean_blocks"),
+                          "%s has no blocks of frames that attend to earlier ones without noise. "
+                          "CausalWanTransformer3DModel has them.",
+                          weft_model_class(&m->denoiser));
+    if (run->distill.method || weft_run_prefers(run))
+        return weft_error(WEFT_MSG_CONFIG_CONFLICT,
+                          WEFT_AT(.file = path, .key = run->distill.method ? "distill.method"
+                                                                           : "preference.rejected"),
+                          "it cannot be combined with condition: clean_blocks. Remove one of the "
+                          "two.");
+    return WEFT_OK;
+}
+
 /* Checks the denoiser against its autoencoder and its text encoders. */
 static weft_status check_denoiser(const weft_run *run, const weft_run_models *m, const char *path)
 {
@@ -415,6 +434,8 @@ static weft_status check_denoiser(const weft_run *run, const weft_run_models *m,
                               : "");
     if (controlled)
         return weft_control_check_models(m, path);
+    if (run->condition == WEFT_CONDITION_CLEAN_BLOCKS)
+        return check_clean_blocks(run, m, path);
     if (!conditioned && weft_model_takes_port(&m->denoiser).form == WEFT_FRAME_CONDITION_IMPLICIT)
         return weft_error(WEFT_MSG_CONFIG_MISSING_KEY, WEFT_AT(.file = path, .key = "condition"),
                           "this %s takes a given first frame; write condition: first_frame",

@@ -1,0 +1,23 @@
+/* Videos of causal models, whose blocks of frames are denoised in sequence. A block sees earlier
+ * blocks through a cache of their keys and values (model/frame_cache.h). A call of the model with
+ * the finished block, at timestep 0, fills the cache. Without the cache, each call has all
+ * frames. */
+#ifndef WEFT_GENERATE_GENERATOR_CAUSAL_BLOCKS_H
+#define WEFT_GENERATE_GENERATOR_CAUSAL_BLOCKS_H
+
+#include "generate/generator/generator.h"
+#include "generate/generator/generator_rows.h"
+
+/* Lays out the blocks of a model with weft_grid.caches, and checks the options. */
+weft_status weft_causal_blocks_lay(weft_generator *p);
+/* Checks the layout of the ranks. */
+weft_status weft_causal_blocks_check_ranks(const weft_generator *p);
+/* Latent frames of a call of a causal model. */
+int64_t weft_causal_blocks_frames(const weft_generator *p);
+/* First float of the current block in the latents of a call. */
+int64_t weft_causal_blocks_begin(const weft_generator *p);
+/* Sets the places and the visible keys of the current block in row r; x: its latents. */
+void weft_causal_blocks_fill_row(const weft_generator *p, const weft_denoiser_query *query,
+                                 int64_t r, const float *x);
+
+#endif
