@@ -24,6 +24,8 @@ check sections_after_an_image resumes helios 6 --image "$folder/helios/image_ima
 check levels resumes skyreels 5 --window 13 --window-overlap 5 --window-mode history --frames 21 --frame-lag 1 --steps 2 --width 32
 check reasoning resumes chronoedit 3 --image "$folder/chronoedit/image.png" --frames 5 --reasoning-frames 17 --reasoning-steps 1 --steps 3 \
     --width 32
+check blocks resumes causal_wan 4 --frames 13 --width 32 --steps 2 --guidance-scale 1
+check blocks_without_cache resumes causal_wan 4 --frames 13 --width 32 --steps 2 --guidance-scale 1 --kv-cache off
 check settled resumes kandinsky5 2 --image "$folder/kandinsky5/image_i2v.png" --frames 21 --steps 2 --width 48
 check average resumes motif 3 --frames 5 --steps 3 --width 48
 finish

@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 static bool is_alone(const weft_generation_batch *b)
 {
@@ -23,6 +24,12 @@ static void on_begin(void *user, int64_t first_prompt)
     b->window.stepping = weft_now();
 }
 
+/* Written frames per second since the video began. */
+static double frames_per_second(const weft_generation_batch *b)
+{
+    return (double)b->group->continuation.written / (weft_now() - b->window.began);
+}
+
 /* Prints the time of a finished step. */
 static void report_step(weft_generation_batch *b, int64_t done, int64_t steps)
 {
@@ -30,7 +37,7 @@ static void report_step(weft_generation_batch *b, int64_t done, int64_t steps)
     weft_generation_window *w = &b->window;
     const int64_t since = done - w->begun_at;
     const double elapsed = weft_now() - w->stepping, taken = elapsed / (double)since;
-    char detail[128], each[32];
+    char detail[160], each[32];
     if (since == 1) {
         w->first_step = taken;
         weft_progress_turn(&p->bar);
@@ -48,6 +55,11 @@ static void report_step(weft_generation_batch *b, int64_t done, int64_t steps)
              "prompt %" PRId64 ", denoising step %" PRId64 "/%" PRId64 ", %s each, %.4g tokens/s",
              weft_generation_batch_job(b, 0) + 1, done, steps, weft_format_seconds(taken, each),
              (double)(b->group->tokens * b->jobs->count) / taken);
+    if (w->first_frame > 0) {
+        const size_t used = strlen(detail);
+        snprintf(detail + used, sizeof detail - used, ", %" PRId64 " frames, %.3g frames/s",
+                 b->group->continuation.written, frames_per_second(b));
+    }
     p->step_seconds = weft_generation_step_seconds(elapsed, w->first_step, since);
     weft_generation_progress_update(p, p->steps + done, detail, p->longest);
 }
@@ -152,6 +164,9 @@ static void record_facts(const weft_generation_batch *b)
                   "team", team->number, "ranks", team->comm ? weft_comm_ranks(team->comm) : 1);
     if (facts && weft_generation_group_in_windows(b->group))
         json_object_set_new(facts, "windows", json_integer(b->group->continuation.count));
+    if (facts && b->window.first_frame > 0)
+        json_object_set_new(json_object_get(facts, "seconds"), "first_frame",
+                            json_real(b->window.first_frame));
     if (facts && b->window.begun_at)
         json_object_set_new(facts, "from_step", json_integer(b->window.begun_at));
     weft_video_outputs_facts(b->context->outputs, facts);
@@ -169,6 +184,33 @@ static weft_status stop_decoding(weft_generation_batch *b, int64_t prompt)
     return weft_interrupt_check();
 }
 
+/* Frames of causal models come while later ones are denoised: prints the time of the first. */
+static void report_first_frame(weft_generation_batch *b, int64_t job, int64_t frames)
+{
+    weft_generation_window *w = &b->window;
+    char text[32];
+    if (w->decoded > 0 || w->first_frame > 0)
+        return;
+    w->first_frame = weft_now() - w->began;
+    if (b->context->team.is_rank0)
+        weft_notice(WEFT_MSG_JOB_REPORT,
+                    WEFT_AT(WEFT_DETAILS(WEFT_DETAIL("first_frame_seconds", w->first_frame),
+                                         WEFT_DETAIL("frames", frames))),
+                    "prompt %" PRId64 ": the first %" PRId64 " frame%s after %s", job + 1, frames,
+                    weft_plural(frames), weft_format_seconds(w->first_frame, text));
+}
+
+/* Prints the frames per second of a video whose frames came while it was denoised. */
+static void report_rate(const weft_generation_batch *b, int64_t job)
+{
+    const double rate = frames_per_second(b);
+    if (b->window.first_frame > 0 && b->context->team.is_rank0)
+        weft_notice(WEFT_MSG_JOB_REPORT,
+                    WEFT_AT(WEFT_DETAILS(WEFT_DETAIL("frames_per_second", rate))),
+                    "prompt %" PRId64 ": %" PRId64 " frames, %.3g frames/s", job + 1,
+                    b->group->continuation.written, rate);
+}
+
 static weft_status_code on_frames(void *user, int64_t prompt, int64_t first, int64_t count,
                                   const float *frames)
 {
@@ -177,7 +219,7 @@ static weft_status_code on_frames(void *user, int64_t prompt, int64_t first, int
     weft_generation_progress *p = &b->context->progress;
     const int64_t job = weft_generation_batch_job(b, prompt);
     int64_t from, fresh;
-    if (is_alone(b) && weft_interrupted())
+    if (is_alone(b) && weft_interrupted() && b->window.decoded > 0)
         return stop_decoding(b, prompt);
     weft_continuation_push(c, first, count, frames, &from, &fresh);
     const bool last = c->written == c->frames;
@@ -191,10 +233,12 @@ static weft_status_code on_frames(void *user, int64_t prompt, int64_t first, int
     weft_comm_set_busy(b->context->team.comm, NULL);
     WEFT_TRY(status);
     p->made += last;
-    if (b->context->team.is_rank0 && !last)
+    report_first_frame(b, job, fresh);
+    if (b->context->team.is_rank0 && !last && b->window.decoded > 0)
         update_decoding(b, job, c->written);
     if (!last)
         return WEFT_OK;
+    report_rate(b, job);
     p->longest = fmax(p->longest, weft_now() - b->window.decoded);
     b->window.decoded = weft_now();
     return weft_batch_files_apply(b, prompt, WEFT_JOB_WRITTEN);

@@ -10,7 +10,8 @@ typedef struct weft_generation_window {
     double began;        /* time of its begin */
     double stepping;     /* time when the denoising steps began */
     double first_step;   /* seconds of the first step */
-    double decoded;      /* end of the last decoding */
+    double decoded;      /* end of the last decoding; 0: denoising has not ended */
+    double first_frame;  /* seconds from `began` to frames that come before; 0: none came */
     double saved_at;     /* time of the last save of the sampler state */
     double save_seconds; /* seconds of that save */
 } weft_generation_window;

@@ -457,6 +457,7 @@ void weft_wan_frame_condition(const void *config, weft_frame_condition *cond)
     {"*_adapter.*.to_v.bias",    axis, {WEFT_S, 0}, .optional = true},  \
     {"*_adapter.*.to_out.weight", axis, {WEFT_S, 1}, .optional = true}, \
     {"*_adapter.*.to_out:linear", axis, behind, .optional = true},      \
+    {"batch.cache.*",            axis, {WEFT_S, 2}, .optional = true},  \
     {"*attn*.to_out.0:linear",   axis, behind},                         \
     {"*.ffn.net.2:linear",       axis, behind}
 
@@ -470,7 +471,8 @@ static const weft_recipe_row tp_rows[] = {
     {"*attn1.back:slice",        axis, {WEFT_S, 2}, .optional = true},  \
     {"*attn1.back:attention",    axis, {WEFT_S, 2}, .optional = true},  \
     {"*attn1.back:concat",       axis, {WEFT_S, 1}, .optional = true},  \
-    {"*attn1.keys:concat",       axis, {WEFT_S, 2}, .optional = true}
+    {"*attn1.keys:concat",       axis, {WEFT_S, 2}, .optional = true},  \
+    {"batch.cache.*",            axis, {WEFT_S, 2}, .optional = true}
 
 /* Adapters with attention inside latent frames: heads of all tokens, as above. */
 #define FRAMES(axis)                                                        \
