@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/causal_wan*: forwards and gradients of small random models by tools/causal_wan.py, and 30 training
-steps with and without teacher forcing. Needs PyTorch and safetensors; run from the root of the checkout."""
+"""Makes tests/golden/causal_wan*: forwards and gradients of small random models by tools/causal_wan.py, 30 training steps
+with and without teacher forcing, and a file as Self-Forcing publishes its models. Needs PyTorch and safetensors; run from the root of the checkout."""
 import json
 
 import torch
@@ -41,6 +41,23 @@ def once(name, frames, teacher, **config):
                "loss": "mean((out - target)**2)"}, open(f"tests/golden/{name}.json", "w"), indent=1)
 
 
+def published():
+    """The generator of Self-Forcing as FSDP saves it, with the names of Wan's authors: the parameters of causal_wan."""
+    names = (("condition_embedder.time_embedder.linear_1", "time_embedding.0"), ("condition_embedder.time_embedder.linear_2", "time_embedding.2"),
+             ("condition_embedder.text_embedder.linear_1", "text_embedding.0"), ("condition_embedder.text_embedder.linear_2", "text_embedding.2"),
+             ("condition_embedder.time_proj", "time_projection.1"), ("proj_out", "head.head"), ("attn1.to_out.0", "self_attn.o"),
+             ("attn2.to_out.0", "cross_attn.o"), ("attn1.to_", "self_attn."), ("attn2.to_", "cross_attn."), ("attn1", "self_attn"),
+             ("attn2", "cross_attn"), ("ffn.net.0.proj", "ffn.0"), ("ffn.net.2", "ffn.2"), ("norm2", "norm3"))
+    draw = torch.Generator().manual_seed(51)
+    own = {}
+    for name, parameter in model_of(draw, num_layers=2, num_frames_per_block=2).named_parameters():
+        theirs = "head.modulation" if name == "scale_shift_table" else name.replace("scale_shift_table", "modulation")
+        for here, there in names:
+            theirs = theirs.replace(here, there)
+        own["model._fsdp_wrapped_module." + theirs] = parameter.data
+    torch.save({"generator": {k: torch.zeros_like(v) for k, v in list(own.items())[:1]}, "generator_ema": own}, "tests/golden/causal_wan_generator.pt")
+
+
 def trained(name, teacher, **config):
     draw = torch.Generator().manual_seed(52)
     normal, model = normal_of(draw), model_of(draw, **config)
@@ -59,5 +76,6 @@ if __name__ == "__main__":
     once("causal_wan", 6, False, num_layers=2, num_frames_per_block=2)
     once("causal_wan_window", 8, False, num_layers=2, num_frames_per_block=2, local_attn_size=5, sink_size=1)
     once("causal_wan_teacher", 6, True, num_layers=2, num_frames_per_block=2, local_attn_size=4, cross_attn_norm=False)
+    published()
     trained("causal_wan", False, num_layers=1, num_frames_per_block=2)
     trained("causal_wan_teacher", True, num_layers=1, num_frames_per_block=2)

@@ -1,6 +1,6 @@
 /* Keys and values of earlier frames, for denoisers that generate a video block by block: a block
  * attends to itself and to earlier blocks (CausVid, Yin et al.; Self-Forcing, Huang et al.). The
- * keys and values of a layer are states, so that a block costs the same wherever it is in the video.
+ * keys and values of a layer are states, so that every block of a video costs the same.
  *
  *     [ earlier frames, the newest last ][ sink: first frames of the video ][ block ]
  *                  ^begin                                                        ^end   of the keys

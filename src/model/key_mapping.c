@@ -132,8 +132,11 @@ bool weft_key_mapping_part(const char *name, int index, char *out, size_t size)
 }
 
 static const char *const prefixes[] = {
-    "",     "model.diffusion_model.", "diffusion_model.", "net.",       "model.model.",
-    "vae.", "first_stage_model.",     "transformer.",     "audio_vae.", "vocoder."};
+    "", "model.diffusion_model.", "diffusion_model.", "net.", "model.model.", "vae.",
+    "first_stage_model.", "transformer.", "audio_vae.", "vocoder.",
+    /* of denoisers: generators of Self-Forcing and CausVid, also as FSDP saves them */
+    "model.", "model._fsdp_wrapped_module."};
+enum { OF_DENOISERS = 2 };
 
 /* Returns true if the file has the tensors that mark the mapping, with the prefix. */
 static bool has_markers(const weft_key_mapping *mapping, const char *prefix,
@@ -152,8 +155,9 @@ static bool has_markers(const weft_key_mapping *mapping, const char *prefix,
 static bool find_mapping(const weft_family *f, bool (*has)(void *user, const char *name),
                          void *user, const weft_key_mapping **mapping, const char **prefix)
 {
+    const int count = WEFT_COUNT(prefixes) - (f->role == WEFT_ROLE_DENOISER ? 0 : OF_DENOISERS);
     for (int d = 0; d < f->mappings; d++)
-        for (int p = 0; p < WEFT_COUNT(prefixes); p++) {
+        for (int p = 0; p < count; p++) {
             *mapping = &f->mapping[d];
             *prefix = prefixes[p];
             if (has_markers(*mapping, *prefix, has, user))

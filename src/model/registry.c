@@ -27,12 +27,13 @@ extern const weft_family weft_family_umt5, weft_family_t5, weft_family_clip_text
 const weft_family *const weft_families[] = {
     /* SkyReelsV2Transformer3DModel; must precede Wan, whose names its files have as well */
     &weft_family_skyreels_dit,
-    &weft_family_causal_wan_dit, /* CausalWanTransformer3DModel; its files have Wan's names */
-    &weft_family_wan_vace_dit,   /* WanVACETransformer3DModel; must precede Wan as well */
+    &weft_family_wan_vace_dit, /* WanVACETransformer3DModel; must precede Wan as well */
+    &weft_family_wan_dit,      /* WanTransformer3DModel */
+    /* CausalWanTransformer3DModel; must follow Wan, which has the same names */
     /* WanAnimateTransformer3DModel; must precede Wan as well */
     &weft_family_wan_animate_dit,
     &weft_family_helios_dit,   /* HeliosTransformer3DModel; must precede Wan as well */
-    &weft_family_wan_dit,         /* WanTransformer3DModel */
+    &weft_family_causal_wan_dit,         /* WanTransformer3DModel */
     /* AutoencoderKLHunyuanVideo15; must precede Wan's, LTX-Video's and HunyuanVideo's, whose
      * tensors its files have */
     &weft_family_hunyuan15_vae,

@@ -132,6 +132,26 @@ names_of_every_family() {
     done
 }
 check names_of_every_family
+# The generator of Self-Forcing: the averaged weights of several, with the prefixes of its wrapper and of FSDP.
+generators_of_self_forcing_are_read() {
+    python3 -S -c "import json; json.dump(json.load(open('$SRC/tests/golden/causal_wan.json'))['config'], open('causal.json', 'w'))"
+    rm -rf ours
+    convert "$SRC/tests/golden/causal_wan_generator.pt" ours --config causal.json
+    python3 -S - "$SRC/tests/golden/causal_wan.safetensors" truth.safetensors <<'PY'
+import json, struct, sys
+data = open(sys.argv[1], "rb").read()
+n = struct.unpack("<Q", data[:8])[0]
+head = {k[6:]: v for k, v in json.loads(data[8:8 + n]).items() if k.startswith("param.")}
+body = json.dumps(head).encode()
+open(sys.argv[2], "wb").write(struct.pack("<Q", len(body)) + body + data[8 + n:])
+PY
+    same ours truth.safetensors
+    convert ours theirs.safetensors --to original
+    rm -rf back
+    convert theirs.safetensors back --config causal.json
+    same ours back
+}
+check generators_of_self_forcing_are_read
 # Mean and variance of latents are among the weights of some autoencoders, and keep their type.
 statistics_of_latents_are_converted() {
     local vae

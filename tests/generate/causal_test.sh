@@ -1,6 +1,6 @@
 #!/bin/bash
-# Causal Wan generates block by block. Its latents and frames do not depend on the cache of keys and values, on the layout of the
-# ranks or on decoding while later blocks are denoised. The predicted memory of a window does not grow with the video.
+# Causal Wan generates block by block. The cache of keys and values and the layout of the ranks do not change the latents. Frames of
+# a block are decoded before the next block is denoised. The predicted memory of a window does not grow with the video.
 . "$SRC/tests/check.sh"
 . "$SRC/tests/messages.sh"
 export OMP_NUM_THREADS=1

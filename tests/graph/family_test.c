@@ -60,6 +60,14 @@ static const setup variants[] = {
      "\"freq_dim\":4,\"ffn_dim\":10,\"num_layers\":1,\"rope_dim\":[2,2,2],"
      "\"has_multi_term_memory_patch\":false}",
      {2, 2, 4, 4, 3}},
+    {"{\"_class_name\":\"CausalWanTransformer3DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":6,\"in_channels\":2,\"text_dim\":5,\"freq_dim\":4,\"ffn_dim\":10,"
+     "\"num_layers\":1,\"num_frames_per_block\":2,\"local_attn_size\":3,\"sink_size\":1}",
+     {2, 4, 4, 4, 3, .times = 4}},
+    {"{\"_class_name\":\"CausalWanTransformer3DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":6,\"in_channels\":2,\"text_dim\":5,\"freq_dim\":4,\"ffn_dim\":10,"
+     "\"num_layers\":1,\"num_frames_per_block\":2}",
+     {2, 4, 4, 4, 3, .present_ports = GIVEN(CLEAN)}},
     {"{\"_class_name\":\"CogVideoXTransformer3DModel\",\"num_attention_heads\":2,"
      "\"attention_head_dim\":16,\"in_channels\":3,\"out_channels\":2,\"time_embed_dim\":6,"
      "\"ofs_embed_dim\":6,\"text_embed_dim\":5,\"num_layers\":1,\"patch_size_t\":2,"
@@ -526,10 +534,11 @@ static int64_t count_reads(const weft_graph *whole, const own_tokens *o, int64_t
 }
 
 /* The first layers need more than the local tokens: the first frame separately, a mask with the
- * channels, frames that do not divide, a timestep of a frame that two ranks share. */
+ * channels, frames that do not divide, a timestep of a frame that two ranks share, two videos. */
 static bool mixes(const setup *s, const char *class_name, int ranks)
 {
     return (s->size.times == s->size.frames && s->size.frames % ranks) ||
+           s->size.present_ports & GIVEN(CLEAN) ||
            !strcmp(class_name, "HunyuanVideoTransformer3DModel") ||
            !strcmp(class_name, "CosmosTransformer3DModel") ||
            !strcmp(class_name, "LatteTransformer3DModel");

@@ -20,6 +20,7 @@ static const char *const namesakes[][2] = {
     {"OpenSoraT2V_v1_3", "AllegroTransformer3DModel"},
     {"SkyReelsV2Transformer3DModel", "WanTransformer3DModel"}, /* without a frame rate */
     {"ChronoEditTransformer3DModel", "WanTransformer3DModel"},
+    {"CausalWanTransformer3DModel", "WanTransformer3DModel"},
     {"AutoencoderKLQwenImage", "AutoencoderKLWan"},
     {"AutoencoderKLFlux2", "AutoencoderKL"}, /* without its statistics */
     {"MistralModel", "LlamaModel"},

@@ -27,6 +27,14 @@ chronoedit() {
     "$WEFT" inspect model chronoedit-14b --tensors | diff - ours.txt >differs || { head -5 differs; fail "other tensors in chronoedit-14b"; }
 }
 check chronoedit chronoedit
+# Causal Wan has the tensors of Wan's text-to-video model
+causal_wan() {
+    sed 's/"WanTransformer3DModel"/"CausalWanTransformer3DModel"/' "$names/wan21_t2v_1.3b.config.json" >causal_wan.config.json
+    cp "$names/wan21_t2v_1.3b.tensors.txt" causal_wan.tensors.txt
+    same causal_wan.config.json
+    "$WEFT" inspect model causal-wan-1.3b --tensors | diff - ours.txt >differs || { head -5 differs; fail "other tensors in causal-wan-1.3b"; }
+}
+check causal_wan causal_wan
 # Qwen-Image's autoencoder has the tensors of Wan 2.1's
 qwen_image_vae_is_wan_vae() {
     diff <("$WEFT" inspect model qwen-image-vae --tensors | awk '{ print $1, $3 }' | LC_ALL=C sort) <(grep -v '^#' "$names/wan21_vae.tensors.txt" | LC_ALL=C sort) >differs ||

@@ -369,6 +369,7 @@ TINY_WAN = {**TINY_DIT, "num_layers": 2, "in_channels": 4, "out_channels": 4, "t
 TINY_I2V = {**TINY_WAN, "in_channels": 12, "image_dim": 6, "added_kv_proj_dim": 32}
 FAMILIES = {
     "chronoedit": (wan, {"_class_name": "ChronoEditTransformer3DModel", **TINY_I2V, "attention_head_dim": 12, "added_kv_proj_dim": 24}),
+    "causal_wan": (wan, {"_class_name": "CausalWanTransformer3DModel", **TINY_WAN, "num_layers": 1, "local_attn_size": 6}),
     "skyreels": (skyreels, {"_class_name": "SkyReelsV2Transformer3DModel", **TINY_WAN, "num_layers": 1, "inject_sample_info": True}),
     "helios": (helios, {"_class_name": "HeliosTransformer3DModel", **TINY_WAN, "rope_dim": [8, 4, 4]}),
     "wan_vace": (wan_vace, {"_class_name": "WanVACETransformer3DModel", **TINY_WAN, "vace_layers": [0, 1], "vace_in_channels": 6}),

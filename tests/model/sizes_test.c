@@ -79,6 +79,8 @@ Test(sizes, published)
         {"chronoedit-14b", 16394878784},
         {"qwen-image-vae", 126892531},
         {"qwen-image", 20430401088},
+        {"causal-wan-1.3b", 1418996800},
+        {"causal-wan-14b", 14288491584},
         {"skyreels-v2-14b", 14288491584},
         {"skyreels-v2-df-1.3b", 1435525696},
         {"wan2.1-vace-14b", 17337592896},
@@ -161,6 +163,8 @@ Test(sizes, configs_write_what_they_read)
         "\"pos_embed_seq_len\":8}",
         "{\"_class_name\":\"SkyReelsV2Transformer3DModel\",\"inject_sample_info\":true,"
         "\"num_frame_per_block\":5}",
+        "{\"_class_name\":\"CausalWanTransformer3DModel\",\"num_frames_per_block\":2,"
+        "\"local_attn_size\":5,\"sink_size\":1}",
         "{\"_class_name\":\"ChronoEditTransformer3DModel\",\"rope_temporal_skip_len\":5}",
         "{\"_class_name\":\"WanAnimateTransformer3DModel\",\"latent_channels\":4,"
         "\"motion_encoder_size\":8,\"motion_encoder_channel_sizes\":{\"4\":3,\"8\":2}}",

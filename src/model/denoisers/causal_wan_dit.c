@@ -7,7 +7,7 @@
  *   blocks can be generated one after the other, with the keys and values of earlier blocks in a
  *   cache (model/frame_cache.h)
  *
- * For teacher forcing, the tokens of the video without noise, at timestep 0, precede the noisy ones:
+ * With teacher forcing, tokens of the video without noise, at timestep 0, precede the noisy ones:
  *
  *             clean 0  clean 1  noisy 0  noisy 1
  *   clean 0      x

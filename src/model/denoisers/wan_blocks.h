@@ -36,8 +36,8 @@ typedef struct weft_wan_condition {
     /* Self-attention: tokens of a block of frames, which attends to itself and to earlier blocks.
      * 0: all tokens attend to all. */
     int64_t block_tokens;
-    /* Tokens that a block attends to, its own included; 0: all. The first `sink_tokens` of the video
-     * are among them. `clean_tokens`: first tokens, of the video without noise, as many as
+    /* Tokens that a block attends to, its own included; 0: all. The video's first `sink_tokens` are
+     * among them. `clean_tokens`: first tokens, of the video without noise, as many as
      * of the noisy video; a noisy block attends to itself and to earlier clean blocks. 0: none. */
     int64_t window_tokens, sink_tokens, clean_tokens;
     const struct weft_frame_cache *cache; /* the tokens are one block; NULL: a complete video */
