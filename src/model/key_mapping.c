@@ -134,7 +134,7 @@ bool weft_key_mapping_part(const char *name, int index, char *out, size_t size)
 static const char *const prefixes[] = {
     "", "model.diffusion_model.", "diffusion_model.", "net.", "model.model.", "vae.",
     "first_stage_model.", "transformer.", "audio_vae.", "vocoder.",
-    /* of denoisers: generators of Self-Forcing and CausVid, also as FSDP saves them */
+    /* generators of Self-Forcing and CausVid, also as FSDP saves them: denoisers only */
     "model.", "model._fsdp_wrapped_module."};
 enum { OF_DENOISERS = 2 };
 

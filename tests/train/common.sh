@@ -164,6 +164,7 @@ each_family() {
     family ChronoEditTransformer3DModel '{num_layers: 2, num_attention_heads: 2, attention_head_dim: 12, ffn_dim: 64, freq_dim: 32}'
     family SkyReelsV2Transformer3DModel '{num_layers: 2, num_attention_heads: 2, attention_head_dim: 12, ffn_dim: 64, freq_dim: 32}'
     family HeliosTransformer3DModel '{num_layers: 2, num_attention_heads: 2, attention_head_dim: 12, rope_dim: [4, 4, 4], ffn_dim: 64, freq_dim: 32}'
+    family CausalWanTransformer3DModel '{num_layers: 2, num_attention_heads: 2, attention_head_dim: 12, ffn_dim: 64, freq_dim: 32, num_frames_per_block: 1}'
     family STDiT3 '{depth: 2, num_heads: 2, hidden_size: 32, pred_sigma: false}'
     # two encoders, the second for the pooled vector; the embedded guidance scale is an input
     sed 's/^optimizer:/  - {class: WeftBytesEncoder, config: {dim: 12, num_heads: 2, num_layers: 1, ffn_dim: 32, max_length: 32}}\n&/' "$base" >two_encoders.yaml

@@ -2,6 +2,7 @@
 # Every model family whose only inputs are latents, a timestep and text is trained, exported, and
 # generates.
 source "$SRC/tests/train/common.sh"
+. "$SRC/tests/messages.sh"
 make_shards
 write_configs
 "$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
@@ -24,4 +25,15 @@ predict25() {
     train cosmos25
 }
 check predict25
+# Teacher forcing: blocks see earlier blocks of the clip without noise.
+teacher_forcing() {
+    needs family_CausalWanTransformer3DModel
+    cp CausalWanTransformer3DModel.yaml clean_blocks.yaml
+    train clean_blocks --set condition=clean_blocks
+    ! cmp -s runs/CausalWanTransformer3DModel/model/transformer/diffusion_pytorch_model.safetensors runs/clean_blocks/model/transformer/diffusion_pytorch_model.safetensors ||
+        fail "the clip without noise has no effect"
+    "$WEFT" train dit.yaml --set condition=clean_blocks --set out=runs/no >no.log 2>&1 && fail "clean blocks of Wan"
+    has_message no.log model-input-unsupported key=condition || fail_with no.log "clean blocks of Wan"
+}
+check teacher_forcing
 finish
