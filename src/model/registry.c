@@ -28,12 +28,12 @@ const weft_family *const weft_families[] = {
     /* SkyReelsV2Transformer3DModel; must precede Wan, whose names its files have as well */
     &weft_family_skyreels_dit,
     &weft_family_wan_vace_dit, /* WanVACETransformer3DModel; must precede Wan as well */
-    &weft_family_wan_dit,      /* WanTransformer3DModel */
-    /* CausalWanTransformer3DModel; must follow Wan, which has the same names */
     /* WanAnimateTransformer3DModel; must precede Wan as well */
     &weft_family_wan_animate_dit,
-    &weft_family_helios_dit,   /* HeliosTransformer3DModel; must precede Wan as well */
-    &weft_family_causal_wan_dit,         /* WanTransformer3DModel */
+    &weft_family_helios_dit, /* HeliosTransformer3DModel; must precede Wan as well */
+    &weft_family_wan_dit,    /* WanTransformer3DModel */
+    /* CausalWanTransformer3DModel; must follow Wan, which has the same names */
+    &weft_family_causal_wan_dit,
     /* AutoencoderKLHunyuanVideo15; must precede Wan's, LTX-Video's and HunyuanVideo's, whose
      * tensors its files have */
     &weft_family_hunyuan15_vae,
