@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/embedding_clusters.json: clusters and near-duplicates of embeddings by
+"""Writes tests/golden/clusters/embedding_clusters.json: clusters and near-duplicates of embeddings by
 scikit-learn, with which tests/curate/duplicates compares weft's. Needs scikit-learn."""
 import json
 import sys
@@ -49,7 +49,7 @@ golden = {"by": "scikit-learn " + sklearn.__version__, "clusters": CLUSTERS, "si
           "objective": objective(best), "median_objective": float(numpy.median([objective(r) for r in runs])),
           "labels": best.tolist(), "duplicate_of": of, "duplicate_of_any": alone,
           "vectors": [round(float(x), 8) for x in vectors.ravel()]}
-with open(sys.argv[1] if len(sys.argv) > 1 else "tests/golden/embedding_clusters.json", "w") as file:
+with open(sys.argv[1] if len(sys.argv) > 1 else "tests/golden/clusters/embedding_clusters.json", "w") as file:
     json.dump(golden, file, separators=(",", ":"))
     file.write("\n")
 print("objectives of single runs:", sorted(round(objective(r), 3) for r in runs))

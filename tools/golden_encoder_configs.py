@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/encoder_configs.json: the configs of small encoders as the installed version of
+"""Makes tests/golden/configs/encoder_configs.json: the configs of small encoders as the installed version of
 transformers writes them. Needs transformers; run from the root of the checkout."""
 import json
 
@@ -37,4 +37,4 @@ configs = {  # by class; the classes with several models have the models' config
 for name, config in configs.items():
     config.architectures = [name]
 json.dump({name: json.loads(config.to_json_string(use_diff=True)) for name, config in configs.items()},
-          open("tests/golden/encoder_configs.json", "w"), indent=1)
+          open("tests/golden/configs/encoder_configs.json", "w"), indent=1)

@@ -1,115 +1,117 @@
 /* weft parity: compares results of weft with results of a reference implementation. */
-#include "parity/parity.h"
+#include "parity/parity_compare.h"
 
-#include "base/fs.h"
 #include "cli/options/args.h"
 #include "cli/options/verb.h"
+#include "cli/parity_output.h"
+#include "cli/plan_output.h"
+#include "cli/text_output.h"
 #include "kernel/registry/backend.h"
-#include "parity/parity_dialect.h"
-#include "parity/parity_formulas.h"
-#include "parity/parity_losses.h"
-#include "parity/parity_model.h"
-#include "parity/parity_sampler.h"
-#include "parity/parity_shots.h"
-#include "parity/parity_store.h"
-#include "parity/parity_tiled.h"
-#include "parity/parity_tokenizer.h"
-#include "parity/parity_training.h"
 
-#include <math.h>
 #include <stdio.h>
-#include <string.h>
 
-/* ---- the verb ------------------------------------------------------------------------------ */
+static const char default_folder[] = "tests/golden";
 
-/* The first kind that recognizes a file is used. */
-static const weft_parity_kind *const kinds[] = {
-    &weft_parity_tokenizer, &weft_parity_cleaning, &weft_parity_formulas, &weft_parity_sampler,
-    &weft_parity_shots,     &weft_parity_blocks,   &weft_parity_dialect,  &weft_parity_training,
-    &weft_parity_lpips,     &weft_parity_patchgan, &weft_parity_vaegan,   &weft_parity_tiled,
-    &weft_parity_model,
-};
-
-static weft_status load_json(weft_parity *p) /* texts of tokenizers may contain NUL */
+static void print_line(const char *text)
 {
-    json_error_t error;
-    char *text;
-    int64_t bytes;
-    WEFT_TRY(weft_file_read(p->config_file, 1 << 30, &text, &bytes));
-    p->json = json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
-    weft_free(text);
-    return p->json ? WEFT_OK
-                   : weft_error(WEFT_MSG_JSON_SYNTAX,
-                                WEFT_AT(.file = p->config_file, .line = error.line),
-                                "not valid JSON at column %d: %s", error.column, error.text);
+    puts(text);
 }
 
-static weft_status run_all(weft_parity *p)
+static weft_status print_json(json_t *json)
 {
-    WEFT_TRY(load_json(p));
-    int kind = 0;
-    while (kind < WEFT_COUNT(kinds) && !kinds[kind]->is(p->json))
-        kind++;
-    if (kind == WEFT_COUNT(kinds))
-        return weft_error(WEFT_MSG_FORMAT_DAMAGED,
-                          WEFT_AT(.file = p->config_file, .key = "_class_name"),
-                          "the member is missing or unknown; it names the model or the computation "
-                          "of the reference results");
-    if (!kinds[kind]->alone)
-        WEFT_TRY(weft_tensors_open(p->file, &p->golden));
-    WEFT_TRY(kinds[kind]->run(p));
-    if (p->failures)
-        return weft_error(WEFT_MSG_PARITY_FAILED,
-                          WEFT_AT(.file = p->file, WEFT_NUMBER(p->failures),
-                                  WEFT_DETAILS(WEFT_DETAIL("comparisons", p->compared),
-                                               WEFT_WORD("first", p->first))),
-                          "%d of %d comparisons failed", p->failures, p->compared);
-    return WEFT_OK;
+    const weft_status_code status = weft_plan_print_json(json);
+    json_decref(json);
+    return status;
+}
+
+static weft_status compare_one(const weft_args *args, weft_parity_request *request)
+{
+    int count;
+    weft_buf text = {0};
+    weft_parity_record record;
+    const char *const *files = weft_args_positional(args, &count);
+    const bool as_json = weft_args_flag(args, "--json");
+    if (count < 1 || count > 2)
+        return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_NOWHERE,
+                          "%d files; give [FILE.safetensors] FILE.json, or folders with --all",
+                          count);
+    request->json = files[count - 1];
+    request->tensors = count > 1 ? files[0] : NULL;
+    request->line = as_json ? NULL : print_line;
+    const weft_status_code code = weft_parity_compare(request, &record);
+    if (!as_json && record.compared) {
+        weft_parity_print_record(request->json, &record, &text);
+        WEFT_TRY(weft_text_output(&text));
+    }
+    if (as_json)
+        WEFT_TRY(print_json(weft_parity_record_json(
+            request->json, &record, code == WEFT_OK ? WEFT_PARITY_PASSED : WEFT_PARITY_FAILED,
+            code == WEFT_OK ? NULL : weft_error_message())));
+    return code;
+}
+
+static weft_status print_all(const weft_args *args, const weft_parity_table *table)
+{
+    weft_buf text = {0};
+    if (weft_args_flag(args, "--json"))
+        return print_json(weft_parity_table_json(table));
+    weft_parity_print_table(table, &text);
+    return weft_text_output(&text);
+}
+
+static weft_status compare_all(const weft_args *args, weft_parity_request *request)
+{
+    int count;
+    weft_parity_table table = {0};
+    const char *fallback[] = {default_folder};
+    const char *const *folders = weft_args_positional(args, &count);
+    weft_status_code status = WEFT_OK;
+    request->line =
+        weft_args_flag(args, "--verbose") && !weft_args_flag(args, "--json") ? print_line : NULL;
+    WEFT_GO(weft_parity_run_all(count ? folders : fallback, count ? count : 1, request, &table));
+    WEFT_GO(print_all(args, &table));
+    const int64_t failed = table.count[WEFT_PARITY_FAILED];
+    if (failed)
+        WEFT_GO(
+            weft_error(WEFT_MSG_PARITY_FAILED,
+                       WEFT_AT(WEFT_NUMBER(failed), WEFT_DETAILS(WEFT_DETAIL("files", table.rows))),
+                       "%" PRId64 " of %" PRId64 " files failed", failed, table.rows));
+out:
+    weft_parity_table_free(&table);
+    return status;
 }
 
 static weft_status run_parity(const weft_args *args)
 {
-    int count;
-    char golden_path[1024];
-    const char *const *files = weft_args_positional(args, &count);
-    const char *json = files[count - 1];
-    if (strlen(json) > 1000 || strcmp(weft_path_extension(json), "json"))
-        return weft_error(WEFT_MSG_FILE_NAME, WEFT_AT(.file = json),
-                          "this argument must be a .json file");
-    snprintf(golden_path, sizeof golden_path, "%.*s.safetensors",
-             (int)(strlen(json) - strlen(".json")), json);
-    weft_parity p = {.file = count > 1 ? files[0] : golden_path,
-                     .config_file = json,
-                     .weights_file = weft_args_string(args, "--weights"),
-                     .verbose = weft_args_flag(args, "--verbose"),
-                     .backend = weft_backend_find(weft_args_string(args, "--backend"))};
-    if (!p.backend)
+    weft_parity_request request = {.weights = weft_args_string(args, "--weights"),
+                                   .verbose = weft_args_flag(args, "--verbose"),
+                                   .backend =
+                                       weft_backend_find(weft_args_string(args, "--backend"))};
+    if (!request.backend)
         return weft_error(WEFT_MSG_OPTION_INVALID,
                           WEFT_AT(.key = "--backend", .value = weft_args_string(args, "--backend")),
                           "unknown backend '%.80s'; use one of %s",
                           weft_args_string(args, "--backend"), weft_backend_names());
-    WEFT_TRY(weft_backend_check(p.backend));
-    const weft_status_code status = run_all(&p);
-    weft_program_free(p.program);
-    weft_parity_free_stores(&p);
-    weft_graph_free(p.graph);
-    weft_tensors_close(p.golden);
-    json_decref(p.json);
-    return status;
+    WEFT_TRY(weft_backend_check(request.backend));
+    return weft_args_flag(args, "--all") ? compare_all(args, &request)
+                                         : compare_one(args, &request);
 }
 
 static const weft_option options[] = {
+    {"--all", NULL, NULL, "compare all golden files of the folders (default tests/golden)"},
     {"--backend", "NAME", "cpu", "kernels to run; cpu, cuda, or ref (f64, slow)"},
     {"--weights", "FILE", NULL,
      "weights of a shot detector that the file lacks; .pth or safetensors of TransNetV2",
      .copied = true},
     {"--verbose", NULL, NULL, "print every comparison, not only failures"},
+    {"--json", NULL, NULL, "print the results as one JSON object"},
 };
 
 const weft_verb weft_verb_parity = {
     .name = "parity",
     .summary = "compare results of weft with a reference implementation",
-    .usage = "[FILE.safetensors] FILE.json [--backend NAME] [--verbose]",
+    .usage = "[FILE.safetensors] FILE.json [--backend NAME] [--verbose]\n"
+             "--all [FOLDER...] [--backend NAME] [--json]",
     .details =
         "Builds the model of the JSON file, runs it forward and backward, and prints the\n"
         "largest relative error ||a-b||/||b|| of outputs (limit 1e-5) and gradients\n"
@@ -121,6 +123,14 @@ const weft_verb weft_verb_parity = {
         "\"suggested_tolerance\" in the JSON file replaces a limit. A gradient that is zero\n"
         "in exact arithmetic, by the f64 backend, is compared with the largest gradient\n"
         "norm.\n"
+        "\n"
+        "--all compares every NAME.json of the folders, one at a time, and prints two\n"
+        "tables: files, with largest errors, limits and seconds, and families, with the\n"
+        "largest error as a share of its limit. For training runs the first error is of\n"
+        "the losses, the second of gradient norms and final weights. A file that is\n"
+        "damaged, or whose class is unknown, fails with its reason, and the other files\n"
+        "are still compared. A file that needs an option which was not given (--weights)\n"
+        "is skipped. Exit status 1: a file failed.\n"
         "\n"
         "Other keys of the JSON file select other comparisons:\n"
         "  losses       the tensors are a training run (data, noise, t or sigma,\n"
@@ -135,11 +145,12 @@ const weft_verb weft_verb_parity = {
         "mapping (files in the folder dialects). For the shot detector TransNetV2\n"
         "probabilities agree within 1e-4 and the shots are equal.\n",
     .see = "docs/reference/verbs/parity.md, docs/how-to/test.md",
-    .examples = "weft parity tests/golden/FILE.json\n",
+    .examples = "weft parity tests/golden/FILE.json\n"
+                "weft parity --all\n"
+                "weft parity --all FOLDER1 FOLDER2 --json >results.json\n",
     .options = options,
     .option_count = WEFT_COUNT(options),
-    .min_positional = 1,
-    .max_positional = 2,
+    .max_positional = -1,
     .copies_positional = true,
     .run = run_parity,
 };

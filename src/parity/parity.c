@@ -1,6 +1,10 @@
 #include "parity/parity.h"
 
+#include "base/memory.h"
+
+#include <assert.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -32,11 +36,37 @@ double weft_parity_error(const float *actual, const float *expected, int64_t cou
     return scale > 0 ? sqrt(sum) / scale : sqrt(sum);
 }
 
+void weft_parity_say(const weft_parity *p, const char *format, ...)
+{
+    weft_buf line = {0};
+    va_list args;
+    if (!p->line)
+        return;
+    va_start(args, format);
+    weft_buf_vprintf(&line, format, args);
+    va_end(args);
+    p->line(line.data ? line.data : "");
+    weft_buf_free(&line);
+}
+
+void weft_parity_measured(weft_parity *p, const char *of, double worst, double limit)
+{
+    weft_parity_record *r = &p->record;
+    assert(r->measures < WEFT_PARITY_MEASURES);
+    r->measure[r->measures++] = (weft_parity_measure){of, worst, limit};
+}
+
+void weft_parity_measured_both(weft_parity *p, const double worst[2])
+{
+    weft_parity_measured(p, "outputs", worst[0], p->output_tolerance);
+    weft_parity_measured(p, "gradients", worst[1], p->gradient_tolerance);
+}
+
 void weft_parity_count(weft_parity *p, const char *name, bool bad)
 {
-    p->compared++;
-    if (bad && p->failures++ == 0)
-        snprintf(p->first, sizeof p->first, "%s", name);
+    p->record.compared++;
+    if (bad && p->record.failures++ == 0)
+        snprintf(p->record.first, sizeof p->record.first, "%s", name);
 }
 
 void weft_parity_judge(weft_parity *p, const char *what, const char *name, const float *actual,
@@ -49,5 +79,5 @@ void weft_parity_judge(weft_parity *p, const char *what, const char *name, const
     if (!(error <= *worst))
         *worst = error;
     if (bad || p->verbose)
-        printf("  %-8s %-60s %.2e%s\n", what, name, error, bad ? "  FAIL" : "");
+        weft_parity_say(p, "  %-8s %-60s %.2e%s", what, name, error, bad ? "  FAIL" : "");
 }

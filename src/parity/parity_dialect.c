@@ -29,7 +29,7 @@ static weft_status compare_bits(weft_parity *p, const char *name, const float *a
     const bool bad = !same_bits(actual, expected, count);
     weft_parity_count(p, name, bad);
     if (bad || p->verbose)
-        printf("  bits     %-60s %s\n", name, bad ? "differ  FAIL" : "equal");
+        weft_parity_say(p, "  bits     %-60s %s", name, bad ? "differ  FAIL" : "equal");
     return WEFT_OK;
 }
 
@@ -156,7 +156,6 @@ static weft_status run_blocks(weft_parity *p)
         WEFT_TRY(compare_half_format(p, i));
     WEFT_TRY(compare_table(p, "table.e4m3fn", weft_f8e4m3_to_f32));
     WEFT_TRY(compare_table(p, "table.e5m2", weft_f8e5m2_to_f32));
-    printf("%s: %d sets of values, %d differ\n", p->file, p->compared, p->failures);
     return WEFT_OK;
 }
 
@@ -291,14 +290,16 @@ static weft_status compare_opened(weft_parity *p, weft_tensors *file, const char
 static weft_status compare_file(weft_parity *p, const char *path, const char *kind)
 {
     weft_tensors *file;
-    const int before = p->failures, compared = p->compared;
+    const int before = p->record.failures, compared = p->record.compared;
     WEFT_TRY(weft_tensors_open(path, &file));
     double worst = 0;
     const weft_status_code status = compare_opened(p, file, path, kind, &worst);
     weft_tensors_close(file);
     WEFT_TRY(status);
-    printf("%s: %d comparisons, %d differ%s\n", path, p->compared - compared, p->failures - before,
-           worst > 0 ? "" : ", bitwise");
+    weft_parity_say(p, "%s: %d comparisons, %d differ%s", path, p->record.compared - compared,
+                    p->record.failures - before, worst > 0 ? "" : ", bitwise");
+    if (worst > 0)
+        weft_parity_measured(p, "outputs", worst, p->output_tolerance);
     return WEFT_OK;
 }
 
@@ -358,8 +359,8 @@ static weft_status compare_merged(weft_parity *p, const weft_adapter *adapter,
             .param = name, .dtype = WEFT_F32, .whole = shape, .shape = shape, .data = actual},
         &changed));
     if (changed != (truth != param)) {
-        printf("  adapter  %-60s %s  FAIL\n", name, changed ? "changed" : "not changed");
-        p->failures++;
+        weft_parity_say(p, "  adapter  %-60s %s  FAIL", name, changed ? "changed" : "not changed");
+        weft_parity_count(p, name, true);
     }
     WEFT_GO(compare_bits(p, truth->name, actual, expected, param->count));
 out:
@@ -371,7 +372,7 @@ out:
 static weft_status compare_adapter(weft_parity *p, const char *path, const char *const kind[2])
 {
     weft_adapter *adapter;
-    const int before = p->failures, compared = p->compared;
+    const int before = p->record.failures, compared = p->record.compared;
     WEFT_TRY(weft_adapter_open(p->model.family, p->graph, "", path, &adapter));
     weft_status_code status = WEFT_OK;
     for (int64_t i = 0; i < weft_tensors_count(p->golden); i++) {
@@ -379,8 +380,9 @@ static weft_status compare_adapter(weft_parity *p, const char *path, const char 
         if (!strncmp(t->name, "param.", strlen("param.")))
             WEFT_GO(compare_merged(p, adapter, kind, t));
     }
-    printf("%s: %" PRId64 " parameters changed, %d comparisons, %d differ, bitwise\n", path,
-           weft_adapter_params(adapter), p->compared - compared, p->failures - before);
+    weft_parity_say(p, "%s: %" PRId64 " parameters changed, %d comparisons, %d differ, bitwise",
+                    path, weft_adapter_params(adapter), p->record.compared - compared,
+                    p->record.failures - before);
 out:
     weft_adapter_close(adapter);
     return status;
@@ -415,9 +417,10 @@ static weft_status run_mapping(weft_parity *p)
         if (weft_path_exists(path))
             WEFT_TRY(compare_adapter(p, path, adapters[i].kind));
     }
-    return p->compared ? WEFT_OK
-                       : weft_error(WEFT_MSG_FILE_NOT_FOUND, WEFT_AT(.file = folder),
-                                    "the folder has none of the files that weft parity compares");
+    return p->record.compared
+               ? WEFT_OK
+               : weft_error(WEFT_MSG_FILE_NOT_FOUND, WEFT_AT(.file = folder),
+                            "the folder has none of the files that weft parity compares");
 }
 
 const weft_parity_kind weft_parity_dialect = {

@@ -663,8 +663,7 @@ static weft_status compare_formulas(weft_parity *p)
         if (!is_input)
             WEFT_TRY(compare_tensor(p, &s, name, &worst));
     }
-    printf("%s: %d formulas, worst relative error %.2e (limit %.0e)\n", p->file, p->compared, worst,
-           tolerance);
+    weft_parity_measured(p, "formulas", worst, tolerance);
     return WEFT_OK;
 }
 

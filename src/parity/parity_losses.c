@@ -19,13 +19,6 @@ static bool is_class(const json_t *json, const char *name)
     return own && !strcmp(own, name);
 }
 
-static void print_worst(const weft_parity *p, const double worst[2])
-{
-    printf("%s: worst relative error of outputs %.2e (limit %.0e), of gradients %.2e (limit %.0e), "
-           "%d tensors\n",
-           p->file, worst[0], p->output_tolerance, worst[1], p->gradient_tolerance, p->compared);
-}
-
 /* ---- LPIPS ---------------------------------------------------------------------------------- */
 
 /* Returns element `i` of tensor `k` of the weights that the file defines by a formula, in [-1,
@@ -202,8 +195,9 @@ static weft_status try_kink(weft_parity *p, const weft_lpips *c, const json_t *b
     if (!before)
         return compare_spatial(p, &worst[0]);
     if (!last && json_object_size(p->missed) < json_object_size(before))
-        printf("  %d gradients are those of ReLUs within %.0e of their kink on its other side\n",
-               (int)(json_object_size(before) - json_object_size(p->missed)), fabs(c->kink));
+        weft_parity_say(
+            p, "  %d gradients are those of ReLUs within %.0e of their kink on its other side",
+            (int)(json_object_size(before) - json_object_size(p->missed)), fabs(c->kink));
     return WEFT_OK;
 }
 
@@ -238,7 +232,7 @@ static weft_status compare_lpips(weft_parity *p)
     double worst[2] = {0, 0};
     WEFT_TRY(open_lpips(p, &c));
     WEFT_TRY(try_kinks(p, c, worst));
-    print_worst(p, worst);
+    weft_parity_measured_both(p, worst);
     return WEFT_OK;
 }
 
@@ -406,7 +400,7 @@ static weft_status compare_patchgan(weft_parity *p)
     WEFT_TRY(weft_parity_run(p, (const char *const[]){"out.generator_loss", NULL}, worst));
     WEFT_TRY(compare_generator_loss(p, &worst[0]));
     WEFT_TRY(compare_after(p, &worst[0]));
-    print_worst(p, worst);
+    weft_parity_measured_both(p, worst);
     return WEFT_OK;
 }
 
@@ -557,7 +551,7 @@ static weft_status compare_vaegan(weft_parity *p)
     WEFT_TRY(read_vaegan(p, &c));
     build_vaegan(p, &c);
     WEFT_TRY(weft_parity_run(p, NULL, worst));
-    print_worst(p, worst);
+    weft_parity_measured_both(p, worst);
     return WEFT_OK;
 }
 

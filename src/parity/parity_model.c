@@ -475,8 +475,8 @@ static weft_status compare_gradient(parity *p, const gradient *one, double large
     if ((!actual && one->norm == 0) || (p->only && !json_object_get(p->only, one->golden)))
         return WEFT_OK;
     if (!actual) {
-        printf("  gradient %-60s our graph has none  FAIL\n", one->golden + 5);
-        p->failures++;
+        weft_parity_say(p, "  gradient %-60s our graph has none  FAIL", one->golden + 5);
+        weft_parity_count(p, one->golden + 5, true);
         return WEFT_OK;
     }
     const weft_stored_tensor *t = weft_tensors_find(p->golden, one->golden);
@@ -857,9 +857,7 @@ static weft_status compare_model(parity *p)
     else
         WEFT_TRY(run_forward(p, worst));
     WEFT_TRY(weft_parity_skips(p));
-    printf("%s: worst relative error of outputs %.2e (limit %.0e), of gradients %.2e (limit "
-           "%.0e), %d tensors\n",
-           p->file, worst[0], p->output_tolerance, worst[1], p->gradient_tolerance, p->compared);
+    weft_parity_measured_both(p, worst);
     return WEFT_OK;
 }
 

@@ -447,8 +447,7 @@ static weft_status compare_sampler(weft_parity *p)
             return weft_error_at(status, WEFT_AT(.file = p->file, .key = prefix));
         worst = fmax(worst, s.worst);
     }
-    printf("%s: %" PRId64 " trajectories, worst relative error %.2e (limit %.0e), %d comparisons\n",
-           p->file, count, worst, tolerance, p->compared);
+    weft_parity_measured(p, "trajectories", worst, tolerance);
     return WEFT_OK;
 }
 

@@ -101,11 +101,10 @@ static void compare_shots(weft_parity *p, const char *name, const detected_shots
     bool same = (int64_t)json_array_size(list) == h->shots;
     json_array_foreach(list, i, shot) for (size_t k = 0; same && k < 2; k++) same =
         json_integer_value(json_array_get(shot, k)) == h->shot[i][k];
-    p->compared++;
-    p->failures += !same;
+    weft_parity_count(p, name, !same);
     if (!same || p->verbose)
-        printf("  shots    %-60s %" PRId64 ", %s\n", name, h->shots,
-               same ? "the same" : "not the reference's  FAIL");
+        weft_parity_say(p, "  shots    %-60s %" PRId64 ", %s", name, h->shots,
+                        same ? "the same" : "not the reference's  FAIL");
 }
 
 /* Compares the sizes in the file with the sizes of the weights. */
@@ -160,10 +159,7 @@ static weft_status compare_with(weft_parity *p, const weft_tensors *weights, con
         WEFT_GO(compare_numbers(p, out_names[k], d.of[k].probability, d.frames, false, &worst));
         compare_shots(p, scene_names[k], &d.of[k]);
     }
-    printf("%s: %" PRId64
-           " frames, worst error of logits and probabilities %.2e (limit %.0e), %" PRId64 " "
-           "shots\n",
-           p->file, d.frames, worst, tolerance, d.of[0].shots);
+    weft_parity_measured(p, "logits and probabilities", worst, tolerance);
 out:
     weft_transnet_free(d.network);
     for (int k = 0; k < KINDS; k++) {
@@ -186,6 +182,7 @@ static weft_status compare(weft_parity *p)
         return compare_with(p, p->golden, "param.");
     if (!p->weights_file) {
         const json_t *said = json_object_get(p->json, "weights");
+        p->record.needs = "--weights";
         const char *get = json_string_value(json_object_get(said, "get"));
         return weft_error(
             WEFT_MSG_FILE_NOT_FOUND, WEFT_AT(.file = p->config_file, .key = "weights"),

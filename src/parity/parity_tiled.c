@@ -138,11 +138,10 @@ static weft_status compare_tiled(weft_parity *p)
         if (!strncmp(t->name, "out.", 4))
             WEFT_TRY(compare_one(p, &tile, t, &worst));
     }
-    if (p->compared == 0)
+    if (p->record.compared == 0)
         return weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = p->file),
                           "the file has no tensor whose name begins with \"out.\"");
-    printf("%s: worst relative error of outputs %.2e (limit %.0e), %d tensors\n", p->file, worst,
-           p->output_tolerance, p->compared);
+    weft_parity_measured(p, "outputs", worst, p->output_tolerance);
     return WEFT_OK;
 }
 

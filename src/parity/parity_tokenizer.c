@@ -22,20 +22,22 @@ static void compare_ids(weft_parity *p, const char *key, const char *text, const
     bool same = (int64_t)json_array_size(expected) == count;
     for (int64_t i = 0; i < count && same; i++)
         same = json_integer_value(json_array_get(expected, (size_t)i)) == id[i];
-    p->compared++;
-    p->failures += !same;
+    weft_parity_count(p, key, !same);
     if (same && !p->verbose)
         return;
-    printf("  %-18s \"%.60s\"%s\n", key, text, same ? "" : "  FAIL");
+    weft_parity_say(p, "  %-18s \"%.60s\"%s", key, text, same ? "" : "  FAIL");
     if (same)
         return;
-    printf("    theirs");
+    weft_buf theirs = {0}, ours = {0};
     for (size_t i = 0; i < json_array_size(expected); i++)
-        printf(" %" JSON_INTEGER_FORMAT, json_integer_value(json_array_get(expected, i)));
-    printf("\n    ours  ");
+        weft_buf_printf(&theirs, " %" JSON_INTEGER_FORMAT,
+                        json_integer_value(json_array_get(expected, i)));
     for (int64_t i = 0; i < count; i++)
-        printf(" %d", id[i]);
-    printf("\n");
+        weft_buf_printf(&ours, " %d", id[i]);
+    weft_parity_say(p, "    theirs%s\n    ours  %s", theirs.data ? theirs.data : "",
+                    ours.data ? ours.data : "");
+    weft_buf_free(&theirs);
+    weft_buf_free(&ours);
 }
 
 static weft_status compare_text(weft_parity *p, const weft_tokenizer *t, const char *key,
@@ -112,13 +114,14 @@ static weft_status compare_file(weft_parity *p, const char *path)
     weft_tokenizer *t;
     const bool spiece = !strcmp(weft_path_extension(path), "model");
     const json_t *cases = json_object_get(p->json, "cases");
-    const int before = p->compared, failures = p->failures;
+    const int before = p->record.compared, failures = p->record.failures;
     weft_status_code status = WEFT_OK;
     WEFT_TRY(weft_tokenizer_open(path, &t));
     for (size_t i = 0; i < json_array_size(cases); i++)
         WEFT_GO(compare_case(p, t, spiece, json_array_get(cases, i)));
 out:
-    printf("%s: %d texts, %d differ\n", path, p->compared - before, p->failures - failures);
+    weft_parity_say(p, "%s: %d texts, %d differ", path, p->record.compared - before,
+                    p->record.failures - failures);
     weft_tokenizer_close(t);
     return status;
 }
@@ -139,9 +142,9 @@ static weft_status compare_tokenizer(weft_parity *p)
                  p->config_file, file);
         WEFT_TRY(compare_file(p, path));
     }
-    return p->compared ? WEFT_OK
-                       : weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = p->config_file),
-                                    "no case has ids for one of the tokenizer's files");
+    return p->record.compared ? WEFT_OK
+                              : weft_error(WEFT_MSG_FORMAT_DAMAGED, WEFT_AT(.file = p->config_file),
+                                           "no case has ids for one of the tokenizer's files");
 }
 
 const weft_parity_kind weft_parity_tokenizer = {"tokenizer", is_tokenizer, compare_tokenizer,
@@ -170,13 +173,13 @@ static weft_status compare_clean(weft_parity *p, const char *key, const json_t *
     const bool same =
         clean.len == (int64_t)json_string_length(expected) &&
         !memcmp(clean.data ? clean.data : "", json_string_value(expected), (size_t)clean.len);
-    p->compared++;
-    p->failures += !same;
+    weft_parity_count(p, key, !same);
     if (!same || p->verbose)
-        printf("  %-26s \"%.60s\"%s\n", key, json_string_value(text), same ? "" : "  FAIL");
+        weft_parity_say(p, "  %-26s \"%.60s\"%s", key, json_string_value(text),
+                        same ? "" : "  FAIL");
     if (!same)
-        printf("    theirs \"%s\"\n    ours   \"%s\"\n", json_string_value(expected),
-               clean.data ? clean.data : "");
+        weft_parity_say(p, "    theirs \"%s\"\n    ours   \"%s\"", json_string_value(expected),
+                        clean.data ? clean.data : "");
 out:
     weft_buf_free(&clean);
     return status;
@@ -190,11 +193,10 @@ static weft_status compare_cleaning(weft_parity *p)
         WEFT_TRY(compare_clean(p, "prompt_clean", one, true));
         WEFT_TRY(compare_clean(p, "prompt_clean_without_ftfy", one, false));
     }
-    printf("%s: %d texts, %d differ\n", p->config_file, p->compared, p->failures);
-    return p->compared ? WEFT_OK
-                       : weft_error(WEFT_MSG_FORMAT_DAMAGED,
-                                    WEFT_AT(.file = p->config_file, .key = "cases"),
-                                    "the list of cases is missing or empty");
+    return p->record.compared ? WEFT_OK
+                              : weft_error(WEFT_MSG_FORMAT_DAMAGED,
+                                           WEFT_AT(.file = p->config_file, .key = "cases"),
+                                           "the list of cases is missing or empty");
 }
 
 const weft_parity_kind weft_parity_cleaning = {"prompt cleaning", is_cleaning, compare_cleaning,

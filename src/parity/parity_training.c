@@ -700,10 +700,9 @@ static weft_status compare_training(weft_parity *p)
     weft_program_free(t.exact);
     weft_graph_free(t.gradients);
     WEFT_TRY(status);
-    printf("%s: %" PRId64
-           " steps, worst relative error of losses %.2e, of gradient norms %.2e, of final "
-           "weights %.2e (limit %.0e)\n",
-           p->file, t.steps, worst[0], worst[1], worst[2], tolerance);
+    static const char *const parts[] = {"losses", "gradient norms", "final weights"};
+    for (int i = 0; i < WEFT_COUNT(parts); i++)
+        weft_parity_measured(p, parts[i], worst[i], tolerance);
     return WEFT_OK;
 }
 

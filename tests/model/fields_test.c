@@ -164,7 +164,7 @@ static void expect_same(json_t *one, json_t *other)
 static json_t *encoder_configs(void)
 {
     json_t *all;
-    cr_assert_eq(weft_json_load("tests/golden/encoder_configs.json", &all), WEFT_OK, "%s",
+    cr_assert_eq(weft_json_load("tests/golden/configs/encoder_configs.json", &all), WEFT_OK, "%s",
                  weft_error_message());
     return all;
 }

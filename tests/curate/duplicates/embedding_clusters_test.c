@@ -132,8 +132,8 @@ static void read_golden(golden *g)
 {
     size_t i;
     json_t *x;
-    cr_assert_eq(weft_json_load("tests/golden/embedding_clusters.json", &g->file), WEFT_OK, "%s",
-                 weft_error_message());
+    cr_assert_eq(weft_json_load("tests/golden/clusters/embedding_clusters.json", &g->file), WEFT_OK,
+                 "%s", weft_error_message());
     const json_t *vectors = json_object_get(g->file, "vectors");
     const int64_t width = json_integer_value(json_object_get(g->file, "width")),
                   count = (int64_t)json_array_size(vectors) / width;
