@@ -36,6 +36,12 @@ double weft_parity_error(const float *actual, const float *expected, int64_t cou
     return scale > 0 ? sqrt(sum) / scale : sqrt(sum);
 }
 
+bool weft_parity_is_class(const json_t *json, const char *name)
+{
+    const char *own = json_string_value(json_object_get(json, "_class_name"));
+    return own && !strcmp(own, name);
+}
+
 void weft_parity_say(const weft_parity *p, const char *format, ...)
 {
     weft_buf line = {0};

@@ -44,6 +44,8 @@ typedef struct weft_parity_kind {
     bool alone; /* the JSON file comes without tensors */
 } weft_parity_kind;
 
+/* Whether "_class_name" is `name`. */
+bool weft_parity_is_class(const json_t *json, const char *name);
 /* Hands a line to p->line. */
 void weft_parity_say(const weft_parity *p, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

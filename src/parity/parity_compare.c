@@ -5,6 +5,7 @@
 #include "parity/parity.h"
 #include "parity/parity_dialect.h"
 #include "parity/parity_formulas.h"
+#include "parity/parity_hints.h"
 #include "parity/parity_losses.h"
 #include "parity/parity_model.h"
 #include "parity/parity_sampler.h"
@@ -22,7 +23,7 @@ static const weft_parity_kind *const kinds[] = {
     &weft_parity_tokenizer, &weft_parity_cleaning, &weft_parity_formulas, &weft_parity_sampler,
     &weft_parity_shots,     &weft_parity_blocks,   &weft_parity_dialect,  &weft_parity_training,
     &weft_parity_lpips,     &weft_parity_patchgan, &weft_parity_vaegan,   &weft_parity_tiled,
-    &weft_parity_model,
+    &weft_parity_hints,     &weft_parity_branch,   &weft_parity_model,
 };
 
 static weft_status load_json(weft_parity *p) /* texts of tokenizers may contain NUL */

@@ -13,12 +13,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool is_class(const json_t *json, const char *name)
-{
-    const char *own = json_string_value(json_object_get(json, "_class_name"));
-    return own && !strcmp(own, name);
-}
-
 /* ---- LPIPS ---------------------------------------------------------------------------------- */
 
 /* Returns element `i` of tensor `k` of the weights that the file defines by a formula, in [-1,
@@ -238,7 +232,7 @@ static weft_status compare_lpips(weft_parity *p)
 
 static bool is_lpips(const json_t *json)
 {
-    return is_class(json, "LPIPS");
+    return weft_parity_is_class(json, "LPIPS");
 }
 
 const weft_parity_kind weft_parity_lpips = {"lpips", is_lpips, compare_lpips};
@@ -367,7 +361,7 @@ static weft_status compare_patchgan(weft_parity *p)
     weft_gan_loss kind;
     double worst[2] = {0, 0};
     WEFT_TRY(weft_parity_open_graph(p));
-    WEFT_TRY(read_patchgan(p, p->json, is_class(p->json, "Patch3d"), &c));
+    WEFT_TRY(read_patchgan(p, p->json, weft_parity_is_class(p->json, "Patch3d"), &c));
     WEFT_TRY(read_gan_loss(p, &kind));
     weft_graph *g = p->graph;
     const weft_value real = weft_parity_input(p, "in.real"), made = weft_parity_input(p, "in.fake");
@@ -406,7 +400,7 @@ static weft_status compare_patchgan(weft_parity *p)
 
 static bool is_patchgan(const json_t *json)
 {
-    return is_class(json, "Patch2d") || is_class(json, "Patch3d");
+    return weft_parity_is_class(json, "Patch2d") || weft_parity_is_class(json, "Patch3d");
 }
 
 const weft_parity_kind weft_parity_patchgan = {"patchgan", is_patchgan, compare_patchgan};
@@ -557,7 +551,7 @@ static weft_status compare_vaegan(weft_parity *p)
 
 static bool is_vaegan(const json_t *json)
 {
-    return is_class(json, "LPIPSWithDiscriminator step");
+    return weft_parity_is_class(json, "LPIPSWithDiscriminator step");
 }
 
 const weft_parity_kind weft_parity_vaegan = {"vaegan", is_vaegan, compare_vaegan};

@@ -728,12 +728,15 @@ weft_value weft_parity_input(parity *p, const char *name)
         return weft_graph_fail(p->graph, WEFT_MSG_TENSOR_MISSING, "%s: tensor \"%s\" is missing",
                                p->file, name);
     const int64_t *d = t->dim;
-    if (t->rank != 4 && t->rank != 5)
+    weft_shape shape = {.rank = t->rank};
+    if (t->rank < 1 || t->rank > 5)
         return weft_graph_fail(p->graph, WEFT_MSG_TENSOR_SHAPE,
-                               "%s: \"%s\" has rank %d, not 4 or 5", p->file, name, t->rank);
-    return weft_input(p->graph, name, WEFT_F32,
-                      t->rank == 4 ? WEFT_SHAPE(d[0], 1, d[2], d[3], d[1])
-                                   : WEFT_SHAPE(d[0], d[2], d[3], d[4], d[1]));
+                               "%s: \"%s\" has rank %d, not 1 to 5", p->file, name, t->rank);
+    memcpy(shape.dim, d, (size_t)t->rank * sizeof *d);
+    if (t->rank >= 4)
+        shape = t->rank == 4 ? WEFT_SHAPE(d[0], 1, d[2], d[3], d[1])
+                             : WEFT_SHAPE(d[0], d[2], d[3], d[4], d[1]);
+    return weft_input(p->graph, name, WEFT_F32, shape);
 }
 
 static bool is_input(const weft_graph *g, int32_t n)
@@ -829,13 +832,19 @@ static const char *const recording_fields[] = {
     "tile_sample_stride_width",
 };
 
-weft_status weft_parity_open_model(parity *p)
+json_t *weft_parity_config(const parity *p)
 {
     const json_t *nested = json_object_get(p->json, "config");
     json_t *config = json_copy((json_t *)(nested ? nested : p->json));
-    WEFT_TRY(WEFT_ALLOCATED(config, "the comparison"));
-    for (int i = 0; i < WEFT_COUNT(recording_fields); i++)
+    for (int i = 0; config && i < WEFT_COUNT(recording_fields); i++)
         json_object_del(config, recording_fields[i]);
+    return config;
+}
+
+weft_status weft_parity_open_model(parity *p)
+{
+    json_t *config = weft_parity_config(p);
+    WEFT_TRY(WEFT_ALLOCATED(config, "the comparison"));
     const weft_status_code status = weft_model_read(config, p->config_file, &p->model);
     json_decref(config);
     WEFT_TRY(status);

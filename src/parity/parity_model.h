@@ -43,13 +43,16 @@ extern const double weft_parity_zero;
 extern const weft_parity_kind weft_parity_model;
 /* Opens p->model and p->graph. */
 weft_status weft_parity_open_model(weft_parity *p);
+/* Returns a new copy of the file's config without the fields that describe the recording; NULL: out
+ * of memory. */
+json_t *weft_parity_config(const weft_parity *p);
 /* Builds the graph for the inputs in `golden`. */
 weft_status weft_parity_build(weft_parity *p);
 /* Runs that graph with p->weights and compares its outputs with `golden`. */
 weft_status weft_parity_forward(weft_parity *p, double *worst);
 /* Replaces p->graph by an empty graph without a family. Images (B,C,Y,X) and videos (B,C,T,Y,X)
- * become (B,T,Y,X,C). Names are those of the file: inputs "in.x", parameters, outputs "x" for out.x
- * and "grad.x" for grad.x. */
+ * become (B,T,Y,X,C); tensors of rank 1 to 3 stay. Names are those of the file: inputs "in.x",
+ * parameters, outputs "x" for out.x and "grad.x" for grad.x. */
 weft_status weft_parity_open_graph(weft_parity *p);
 /* Adds an input to the graph for the golden tensor of that name. */
 weft_value weft_parity_input(weft_parity *p, const char *name);

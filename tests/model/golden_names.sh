@@ -19,7 +19,7 @@ newer_denoisers="hunyuan_dit_10_a hunyuan_dit_11_a uvit_noclass_a llama3_rope_a 
     skyreels_v2_df_a skyreels_v2_df_causal_a wan_vace_a wan_vace_train30_a wan_animate_a
     flux2_a chroma_a z_image_a
     hunyuan_video15_a hunyuan_video15_t2v_a hunyuan_video15_train30_a
-    hunyuan_framepack_a motif_video_a helios_a cosmos25_a kandinsky5_a
+    hunyuan_framepack_a motif_video_a helios_a cosmos25_a cosmos25_transfer_a cosmos25_controlnet_a kandinsky5_a
     ltx2_video_a ltx23_video_a ltx23_video_tight_a"
 autoencoders="wan22_vae_a sd_vae_a hunyuan_vae_a cogvideox_vae_a ltx_vae_a mochi_vae_a cosmos_vae_a
     tiled_wan_a tiled_wan22_a tiled_hunyuan_a"

@@ -34,7 +34,6 @@ void weft_cosmos_control_build(weft_graph *g, const weft_cosmos_control *c, cons
     const weft_value scales = in->at[WEFT_PORT_CONTROL_SCALE];
     weft_cosmos_condition to;
     memcpy(to.size, size, sizeof to.size);
-    weft_graph_push(g, "controlnet");
     weft_value x = embed_control(g, c, in);
     const weft_value latents = embed_latents(g, c, in);
     weft_cosmos_embed(g, &c->net, in, &to);
@@ -50,7 +49,6 @@ void weft_cosmos_control_build(weft_graph *g, const weft_cosmos_control *c, cons
                 g, hint[i], weft_reshape(g, weft_slice(g, scales, 0, i, 1), WEFT_SHAPE(1, 1, 1)));
         weft_graph_pop(g);
     }
-    weft_graph_pop(g);
 }
 
 static weft_status check(const void *config, const weft_config_locations *locations)

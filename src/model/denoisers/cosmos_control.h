@@ -5,8 +5,8 @@
  *   c = before_proj(c) + x, in the first block
  *   block i:   c = block(c);  hint i = scale i * after_proj(c)
  *
- * Timestep, text and image are embedded by layers of the branch. Its parameters have the prefix
- * "controlnet.". */
+ * Timestep, text and image are embedded by layers of the branch. In the transformer its parameters
+ * have the prefix "controlnet.". */
 #ifndef WEFT_MODEL_DENOISERS_COSMOS_CONTROL_H
 #define WEFT_MODEL_DENOISERS_COSMOS_CONTROL_H
 

@@ -11,10 +11,11 @@
  *
  * With a timestep per latent frame, modulations are (B,T,1,C) and x is (B,T,Y X,C).
  * Shape letters: B batch, S video tokens, T, Y, X frames, rows, columns, C width, D head width. */
+#include "model/denoisers/cosmos_dit.h"
+
 #include "graph/builder_helpers.h"
 #include "model/config_fields.h"
 #include "model/denoisers/cosmos_control.h"
-#include "model/model.h"
 #include "model/tp_recipes.h"
 
 typedef struct cosmos {
@@ -72,27 +73,48 @@ static weft_value project_out(weft_graph *g, const cosmos *c, weft_value x)
     return x;
 }
 
-static weft_value forward(weft_graph *g, const cosmos *c, const weft_ports *in)
+/* `hint` NULL: the control branch makes the hints, if the config and the inputs have one. */
+static weft_value forward(weft_graph *g, const cosmos *c, const weft_ports *in,
+                          const weft_value *hint)
 {
     weft_cosmos_condition to;
-    weft_value hint[WEFT_COSMOS_MAX_HINTS];
-    const bool hints = c->control.blocks && weft_value_ok(in->at[WEFT_PORT_CONTROL]);
+    weft_value made[WEFT_COSMOS_MAX_HINTS];
     weft_nn_count_tokens(g, in->at[WEFT_PORT_LATENTS], c->net.patch, to.size);
     if (weft_graph_check(g) != WEFT_OK)
         return WEFT_NONE;
     weft_value x = embed_latents(g, c, in);
     weft_cosmos_embed(g, &c->net, in, &to);
-    if (hints)
-        weft_cosmos_control_build(g, &c->control, in, to.size, hint);
+    if (!hint && c->control.blocks && weft_value_ok(in->at[WEFT_PORT_CONTROL])) {
+        weft_graph_push(g, "controlnet");
+        weft_cosmos_control_build(g, &c->control, in, to.size, made);
+        weft_graph_pop(g);
+        hint = made;
+    }
     for (int64_t i = 0; i < c->layers; i++) {
         weft_graph_push(g, "transformer_blocks.%d", (int)i);
         x = weft_cosmos_block(g, &c->net, x, &to);
-        if (hints && i % c->every == 0)
+        if (hint && i % c->every == 0)
             x = weft_add(g, x, hint[i / c->every]);
         weft_graph_pop(g);
     }
     x = weft_cosmos_last_norm(g, &c->net, x, &to);
     return weft_nn_unpatch(g, project_out(g, c, x), to.size, c->net.patch);
+}
+
+static int64_t hints_of(const cosmos *c)
+{
+    return c->every ? (c->layers + c->every - 1) / c->every : 0;
+}
+
+int64_t weft_cosmos_hints(const weft_model *model)
+{
+    return hints_of((const cosmos *)model->config);
+}
+
+weft_value weft_cosmos_hinted(weft_graph *g, const weft_model *model, const weft_ports *in,
+                              const weft_value *hint)
+{
+    return forward(g, (const cosmos *)model->config, in, hint);
 }
 
 /* ---- the family ----------------------------------------------------------------------------- */
@@ -126,7 +148,7 @@ static weft_status check_same(const weft_config_locations *locations, const char
 static weft_status check_control(const cosmos *c, const weft_config_locations *locations)
 {
     const weft_cosmos_control *control = &c->control;
-    const int64_t hints = c->every ? (c->layers + c->every - 1) / c->every : 0;
+    const int64_t hints = hints_of(c);
     if (hints != control->blocks)
         return weft_error(
             WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "n_controlnet_blocks", control->blocks),
@@ -186,7 +208,7 @@ static weft_shape shape(const void *config, const weft_model_size *s, weft_port 
 static void build(weft_graph *g, const void *config, weft_call call, weft_ports *ports)
 {
     (void)call;
-    ports->at[WEFT_PORT_PREDICTION] = forward(g, config, ports);
+    ports->at[WEFT_PORT_PREDICTION] = forward(g, config, ports, NULL);
 }
 
 static void grid(const void *config, weft_grid *grid)
