@@ -109,6 +109,10 @@ const weft_gpu_family weft_gpu_families[] = {
      "\"attention_head_dim\":6,\"in_channels\":2,\"out_channels\":2,\"num_layers\":4,"
      "\"caption_channels\":5,\"sparse_n\":2}",
      {1, 3, 4, 4, 5, .present_ports = GIVEN(TEXT_MASK) | GIVEN(LATENT_MASK)}},
+    {"{\"_class_name\":\"SparseUMMDiT\",\"num_heads\":2,\"head_dim\":16,\"in_channels\":2,"
+     "\"out_channels\":2,\"num_layers\":[2,2,2],\"sparse_n\":[1,2,1],"
+     "\"timestep_embed_dim\":4,\"caption_channels\":5,\"pooled_projection_dim\":3}",
+     {1, 3, 4, 4, 5, .present_ports = GIVEN(TEXT_MASK) | GIVEN(LATENT_MASK)}},
     {"{\"_class_name\":\"Kandinsky5Transformer3DModel\",\"in_visual_dim\":2,"
      "\"out_visual_dim\":2,\"in_text_dim\":5,\"in_text_dim2\":3,\"time_dim\":4,"
      "\"model_dim\":12,\"ff_dim\":10,\"num_text_blocks\":1,\"num_visual_blocks\":1,"

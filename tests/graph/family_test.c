@@ -101,6 +101,10 @@ static const setup variants[] = {
      "\"attention_head_dim\":6,\"in_channels\":2,\"out_channels\":2,\"num_layers\":4,"
      "\"caption_channels\":5,\"sparse_n\":2}",
      {2, 2, 4, 6, 5}},
+    {"{\"_class_name\":\"SparseUMMDiT\",\"num_heads\":2,\"head_dim\":16,\"in_channels\":2,"
+     "\"out_channels\":2,\"num_layers\":[2,2,2],\"sparse_n\":[1,2,1],"
+     "\"timestep_embed_dim\":4,\"caption_channels\":5,\"pooled_projection_dim\":3}",
+     {2, 2, 4, 6, 4}},
     {"{\"_class_name\":\"LTX2VideoTransformer3DModel\",\"in_channels\":2,\"out_channels\":2,"
      "\"num_attention_heads\":4,\"attention_head_dim\":6,\"audio_in_channels\":3,"
      "\"audio_out_channels\":3,\"audio_num_attention_heads\":2,\"audio_attention_head_dim\":8,"

@@ -55,6 +55,7 @@ Test(sizes, published)
         {"cosmos-predict2.5-14b", 14368047104},
         {"cosmos-transfer2.5-2b", 2885120000},
         {"opensoraplan-1.3", 2771981600},
+        {"opensoraplan-1.5", 8504661120},
         {"sana-video-2b", 2056862144},
         {"sana-video-2b-720p", 2057148928},
         {"kandinsky5-lite", 2007702848},

@@ -170,6 +170,7 @@ each_family() {
     sed 's/^optimizer:/  - {class: WeftBytesEncoder, config: {dim: 12, num_heads: 2, num_layers: 1, ffn_dim: 32, max_length: 32}}\n&/' "$base" >two_encoders.yaml
     base=two_encoders.yaml
     family HunyuanVideoTransformer3DModel '{num_layers: 1, num_single_layers: 1, num_refiner_layers: 1, num_attention_heads: 2, attention_head_dim: 16, rope_axes_dim: [4, 6, 6], pooled_projection_dim: 12}'
+    family SparseUMMDiT '{num_layers: [2, 2, 2], sparse_n: [1, 2, 1], num_heads: 2, head_dim: 16, timestep_embed_dim: 16, pooled_projection_dim: 12}'
     family Kandinsky5Transformer3DModel '{num_text_blocks: 1, num_visual_blocks: 2, model_dim: 24, ff_dim: 64, time_dim: 16, axes_dims: [4, 4, 4], in_text_dim2: 12}'
 }
 # write_update_config: writes update.yaml, dit.yaml for the runs that same_updates compares.

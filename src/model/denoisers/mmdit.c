@@ -55,10 +55,7 @@ static void attend(weft_graph *g, int count, weft_value qkv[3][WEFT_MMDIT_STREAM
         h[s] = weft_nn_join_heads(g, h[s]);
 }
 
-/* x, with a gradient of zero to `unused`. In the reference, one attention has the queries of all
- * streams, so parameters of unused queries have a gradient of zero, and AdamW decays them. Without
- * a gradient they would stay. */
-static weft_value with_no_effect(weft_graph *g, weft_value x_bshd, weft_value unused_bshd)
+weft_value weft_mmdit_with_no_effect(weft_graph *g, weft_value x_bshd, weft_value unused_bshd)
 {
     return weft_add(g, x_bshd, weft_affine(g, weft_sum(g, unused_bshd, 1u << 1), 0, 0));
 }
@@ -140,7 +137,7 @@ void weft_mmdit_double(weft_graph *g, const weft_mmdit *c, weft_mmdit_stream *st
         for (int i = 0; i < 3; i++)
             qkv[i][s] = one[i];
         if (stream[s].last)
-            qkv[0][0] = with_no_effect(g, qkv[0][0], one[0]);
+            qkv[0][0] = weft_mmdit_with_no_effect(g, qkv[0][0], one[0]);
     }
     attend(g, count, qkv, bias, h);
     for (int s = 0; s < count; s++)

@@ -46,6 +46,10 @@ void weft_mmdit_double(weft_graph *g, const weft_mmdit *c, weft_mmdit_stream *st
                        weft_value bias);
 void weft_mmdit_single(weft_graph *g, const weft_mmdit *c, weft_mmdit_stream *stream, int count,
                        weft_value bias);
+/* x, with a gradient of zero to `unused`. In the references, one attention has the queries of all
+ * streams, so parameters of unused queries have a gradient of zero, and AdamW decays them. Without
+ * a gradient they would stay. */
+weft_value weft_mmdit_with_no_effect(weft_graph *g, weft_value x_bshd, weft_value unused_bshd);
 /* Modulation: silu, then a layer from C to rows C: (B,C) -> (B,rows,C), (B,S,C) -> (B,S,rows,C). */
 weft_value weft_mmdit_modulation(weft_graph *g, const weft_nn_layer *layer, weft_value temb_bc,
                                  int64_t rows);
