@@ -16,6 +16,8 @@
 #include <omp.h>
 
 enum { MAX_CHUNKS = 64, MIN_ROWS = 16, LARGE = 3, SMALL = 2, SUMS = 2 };
+/* Ranges of rows per thread where no sums depend on the ranges. */
+enum { THREAD_CHUNKS = 4 };
 
 static int64_t chunk_count(int64_t rows)
 {
@@ -140,18 +142,20 @@ static weft_status_code compute_rows(const weft_kernel_args *args, const row_ker
     const int64_t most = by_piece ? buffered_rows(k->C) : INT64_MAX;
     const int wanted = cpu_threads(k->groups * k->rows * k->C),
               threads = space && wanted > args->threads ? args->threads : wanted;
+    const int64_t chunks =
+        k->sums || k->chunks < THREAD_CHUNKS * threads ? k->chunks : THREAD_CHUNKS * threads;
     float *partial = args->workspace, *buffers = partial + partial_floats(k);
 #pragma omp parallel for schedule(static) num_threads(threads)
-    for (int64_t task = 0; task < k->groups * k->chunks; task++) {
-        const int64_t chunk = task % k->chunks, stop = k->rows * (chunk + 1) / k->chunks;
+    for (int64_t task = 0; task < k->groups * chunks; task++) {
+        const int64_t chunk = task % chunks, stop = k->rows * (chunk + 1) / chunks;
         row_piece p = {.args = args, .o = &o, .C = k->C};
         for (int i = 0; i < k->sums; i++) {
             p.sums[i] = partial + (task * SUMS + i) * k->C;
             memset(p.sums[i], 0, (size_t)k->C * sizeof *p.sums[i]);
         }
-        for (int64_t row = k->rows * chunk / k->chunks; row < stop; row += p.rows) {
+        for (int64_t row = k->rows * chunk / chunks; row < stop; row += p.rows) {
             p.rows = stop - row < most ? stop - row : most;
-            compute_piece(k, &p, task / k->chunks, row, buffers + omp_get_thread_num() * space);
+            compute_piece(k, &p, task / chunks, row, buffers + omp_get_thread_num() * space);
         }
     }
     for (int i = 0; i < k->sums; i++)
