@@ -421,7 +421,7 @@ static const weft_field fields[] = {
      .help = "noisy latents, mask and given latents: 2 x latent_channels + 4"},
     {"out_channels", WEFT_FIELD_I64, AT(wan.out_channels), "=latent_channels", 1, 1 << 16,
      .help = "output channels of latents"},
-    WEFT_WAN_LAST_FIELDS("13824", "40"),
+    WEFT_WAN_LAST_FIELDS("13824", "40"), WEFT_WAN_IMAGE_FIELDS,
     CHANNELS("4", 0), CHANNELS("8", 1), CHANNELS("16", 2), CHANNELS("32", 3), CHANNELS("64", 4),
     CHANNELS("128", 5), CHANNELS("256", 6), CHANNELS("512", 7), CHANNELS("1024", 8),
     {"motion_encoder_size", WEFT_FIELD_I64, AT(side), "512", FIRST_SIDE, 1024,

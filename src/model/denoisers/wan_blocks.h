@@ -118,9 +118,7 @@ void weft_wan_frame_condition(const void *config, weft_frame_condition *cond);
      .help = "a norm before cross-attention"},                                                     \
     {"qk_norm", WEFT_FIELD_FIXED, .fallback = "\"rms_norm_across_heads\""},                        \
     {"eps", WEFT_FIELD_F64, offsetof(weft_wan, eps), "1e-6", 0, 1, .help = "epsilon of the norms"}
-/* WEFT_WAN_BLOCK_FIELDS and the fields of image tokens. */
-#define WEFT_WAN_FIELDS(default_heads, default_ffn, default_layers)                                \
-    WEFT_WAN_BLOCK_FIELDS(default_heads, default_ffn, default_layers),                             \
+#define WEFT_WAN_IMAGE_FIELDS                                                                      \
     {"image_dim", WEFT_FIELD_I64, offsetof(weft_wan, image_dim), "null", 1, 1 << 16,               \
      .help = "width of image tokens; null: no image input"},                                       \
     {"added_kv_proj_dim", WEFT_FIELD_I64, offsetof(weft_wan, image_kv_dim), "null", 1, 1 << 20,    \
@@ -129,6 +127,9 @@ void weft_wan_frame_condition(const void *config, weft_frame_condition *cond);
      .help = "maximum patches along a side"},                                                      \
     {"pos_embed_seq_len", WEFT_FIELD_I64, offsetof(weft_wan, image_positions), "null", 1, 1 << 20, \
      .help = "learned positions of the tokens of a first and a last image; null: none"}
+#define WEFT_WAN_FIELDS(default_heads, default_ffn, default_layers)                                \
+    WEFT_WAN_BLOCK_FIELDS(default_heads, default_ffn, default_layers),                             \
+    WEFT_WAN_IMAGE_FIELDS
 
 /* Ports of every family. */
 #define WEFT_WAN_PORTS                                                                             \
