@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Makes tests/golden/names: names and shapes of the tensors of published sizes, by the configs of
-diffusers' classes and without weights. Sana-Video's and Wan Animate's are those of diffusers' scripts of conversion. Motif-Video's blocks are those of its report.
+diffusers' classes and without weights. Sana-Video's and Wan Animate's and DC-AE's are those of diffusers' scripts of conversion. Motif-Video's blocks are those of its report.
 Needs PyTorch and diffusers; run from the root of the checkout."""
 import json
 import os
 
 import torch
-from diffusers import AutoencoderKLLTX2Audio, MotifVideoTransformer3DModel, HeliosTransformer3DModel, SanaVideoTransformer3DModel, WanAnimateTransformer3DModel, ZImageTransformer2DModel
+from diffusers import AutoencoderDC, AutoencoderKLLTX2Audio, MotifVideoTransformer3DModel, HeliosTransformer3DModel, SanaVideoTransformer3DModel, WanAnimateTransformer3DModel, ZImageTransformer2DModel
 
 OUT = "tests/golden/names"
 
@@ -17,6 +17,12 @@ def sana(**more):
 
 def sana_720():
     return sana(in_channels=128, out_channels=128, patch_size=(1, 1, 1), sample_size=22)
+
+
+def dc_ae():
+    blocks = ("ResBlock",) * 3 + ("EfficientViTBlock",) * 3
+    return AutoencoderDC(encoder_block_types=blocks, decoder_block_types=blocks, downsample_block_type="conv", upsample_block_type="interpolate",
+                         scaling_factor=0.41407)
 
 
 def motif():
@@ -33,7 +39,7 @@ os.makedirs(OUT, exist_ok=True)
 MADE = {"z_image": ZImageTransformer2DModel, "sana_video": sana, "sana_video_720": sana_720, "ltx2_audio_vae": AutoencoderKLLTX2Audio,
         "motif_video": motif,
         "helios": HeliosTransformer3DModel,
-        "wan_animate": wan_animate}
+        "wan_animate": wan_animate, "dc_ae": dc_ae}
 for name, made in MADE.items():
     with torch.device("meta"):
         model = made()

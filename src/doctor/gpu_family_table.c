@@ -198,6 +198,13 @@ const weft_gpu_family weft_gpu_families[] = {
      /* 16x16 pixels leave 2x2 positions inside: a change of weights by 0.2 % would change
       * the loss after the update by up to 36 % */
      {1, 9, 32, 32, 0}},
+    {"{\"_class_name\":\"AutoencoderDC\",\"latent_channels\":2,\"attention_head_dim\":2,"
+     "\"encoder_block_out_channels\":[4,4],\"decoder_block_out_channels\":[4,4],"
+     "\"encoder_block_types\":[\"ResBlock\",\"EfficientViTBlock\"],"
+     "\"decoder_block_types\":[\"ResBlock\",\"EfficientViTBlock\"],"
+     "\"encoder_layers_per_block\":[1,1],\"decoder_layers_per_block\":[1,1],"
+     "\"encoder_qkv_multiscales\":[[],[3]],\"decoder_qkv_multiscales\":[[],[3]]}",
+     {2, 2, 8, 8, 0}},
     {"{\"_class_name\":\"AutoencoderKLFlux2\",\"block_out_channels\":[2,4],"
      "\"norm_num_groups\":2,\"latent_channels\":2}",
      {2, 1, 4, 4, 0}},

@@ -24,5 +24,5 @@ newer_denoisers="hunyuan_dit_10_a hunyuan_dit_11_a uvit_noclass_a llama3_rope_a 
 autoencoders="wan22_vae_a sd_vae_a hunyuan_vae_a cogvideox_vae_a ltx_vae_a mochi_vae_a cosmos_vae_a
     tiled_wan_a tiled_wan22_a tiled_hunyuan_a"
 newer_autoencoders="ltx_vae_091_a ltx_vae_095_a allegro_vae_a qwen_image_vae_a hunyuan_video15_vae_a flux2_vae_a
-    ltx2_vae_a ltx2_audio_vae_a"
+    ltx2_vae_a ltx2_audio_vae_a dc_ae_a"
 [ -d "$newer" ] || newer_autoencoders=

@@ -289,6 +289,25 @@ def hunyuan15_vae(n):
                (r"conv_shortcut", "nin_shortcut"))
 
 
+def dc_ae(n):
+    q = re.match(r"(.*)\.attn\.to_([qkv])\.weight", n)
+    if q:
+        return dc_ae(q[1]) + ".context_module.main.qkv.conv.weight", "qkv".index(q[2])
+    n = sub(n, (r"^encoder\.conv_in", "encoder.project_in.conv"), (r"^encoder\.conv_out", "encoder.project_out.main.op_list.0.conv"),
+            (r"^decoder\.conv_in", "decoder.project_in.main.conv"), (r"^decoder\.norm_out", "decoder.project_out.op_list.0"),
+            (r"^decoder\.conv_out", "decoder.project_out.op_list.2.conv"), (r"(down|up)_blocks\.(\d)\.", r"stages.\2.op_list."))
+    n = sub(n, (r"(op_list\.\d)\.(conv[12])\.", r"\1.main.\2.conv."), (r"(op_list\.\d)\.norm\.", r"\1.main.conv2.norm."),
+            (r"(encoder\.stages.*op_list\.\d)\.conv\.", r"\1.main.conv."), (r"(decoder\.stages.*op_list\.0)\.conv\.", r"\1.main.conv.conv."))
+    return sub(n, (r"attn\.to_qkv_multiscale\.0\.proj_in", "context_module.main.aggreg.0.0"),
+               (r"attn\.to_qkv_multiscale\.0\.proj_out", "context_module.main.aggreg.0.1"), (r"attn\.to_out", "context_module.main.proj.conv"),
+               (r"attn\.norm_out", "context_module.main.proj.norm"), (r"(op_list\.\d)\.conv_out\.norm", r"\1.local_module.main.point_conv.norm"),
+               (r"(op_list\.\d)\.conv_out\.conv_(inverted|depth|point)", r"\1.local_module.main.\2_conv.conv"))
+
+
+def as_it_is(n):
+    return n
+
+
 def ldm_vae(n):
     n = sub(n, (r"mid_block\.resnets\.0", "mid.block_1"), (r"mid_block\.resnets\.1", "mid.block_2"),
             (r"attentions\.0\.group_norm", "attn_1.norm"), (r"attentions\.0\.to_([qkv])", r"attn_1.\1"),
@@ -446,6 +465,13 @@ FAMILIES = {
                               "text_embed_2_hidden_dim": 9, "rope_axes_dim": [4, 6, 6]}),
     "hunyuan15_vae": (hunyuan15_vae, {"_class_name": "AutoencoderKLHunyuanVideo15", "latent_channels": 4,
                                       "block_out_channels": [8, 16, 16, 16], "layers_per_block": 1, "spatial_compression_ratio": 8}),
+    "dc_ae": (dc_ae, {"_class_name": "AutoencoderDC", "latent_channels": 4, "attention_head_dim": 4, "downsample_block_type": "conv",
+                      "upsample_block_type": "interpolate"} | {f"{half}_{key}": value for half in ("encoder", "decoder") for key, value in (
+                          ("block_types", ["ResBlock", "EfficientViTBlock"]), ("block_out_channels", [4, 8]), ("layers_per_block", [2, 1]),
+                          ("qkv_multiscales", [[], [5]]))}),
+    "motif_video": (as_it_is, {"_class_name": "MotifVideoTransformer3DModel", **TINY_DIT, "num_layers": 2, "num_single_layers": 3,
+                               "num_decoder_layers": 1, "in_channels": 9, "out_channels": 4, "text_embed_dim": 10, "image_embed_dim": 7,
+                               "rope_axes_dim": [4, 6, 6], "enable_text_cross_attention_dual": True, "enable_text_cross_attention_single": True}),
     "sd_vae": (ldm_vae, {"_class_name": "AutoencoderKL", "block_out_channels": [8, 16, 24, 24], "layers_per_block": 2,
                          "norm_num_groups": 4}),
     "sd_unet": (ldm_unet, {"_class_name": "UNet2DConditionModel", "sample_size": 8, "block_out_channels": [8, 12, 16, 16],
@@ -533,6 +559,7 @@ def make(weft, key, theirs_of, config):
         truth["param." + name] = (shape, data)
         new = theirs_of(name)
         if isinstance(new, tuple):
+            shape = shape + [1, 1] if key == "dc_ae" else shape
             half = len(data) // 2 if len(new) > 2 else len(data)  # in turn: all first halves, then all second ones
             of = fused.setdefault(new[0], {})
             of[new[1]] = (shape, data[:half])
@@ -544,6 +571,8 @@ def make(weft, key, theirs_of, config):
         if key == "wan_animate" and re.search(r"net_app\..*\.bias$", new):
             shape = [1] + shape + [1, 1]
         if key == "sd_vae" and re.search(r"attn_1\.(q|k|v|proj_out)\.weight", new):
+            shape = shape + [1, 1]
+        if key == "dc_ae" and re.search(r"(qkv|proj)\.conv\.weight", new):
             shape = shape + [1, 1]
         if key == "hunyuan_vae" and re.search(r"attn_1\.(q|k|v|proj_out)\.weight", new):
             shape = shape + [1, 1, 1]

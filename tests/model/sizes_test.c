@@ -59,6 +59,7 @@ Test(sizes, published)
         {"sana-video-2b", 2056862144},
         {"sana-video-2b-720p", 2057148928},
         {"kandinsky5-lite", 2007702848},
+        {"dc-ae-f32c32-sana", 312250275},
         {"motif-video-2b", 2151132608},
         {"kandinsky5-pro", 19311325248},
         {"flux-dev", 11901408320},
@@ -216,6 +217,8 @@ Test(sizes, configs_write_what_they_read)
         "{\"_class_name\":\"HunyuanVideo15Transformer3DModel\",\"patch_size_t\":2,"
         "\"text_embed_2_hidden_dim\":64}",
         "{\"_class_name\":\"AutoencoderKLHunyuanVideo15\",\"upsample_match_channel\":false}",
+        "{\"_class_name\":\"AutoencoderDC\",\"decoder_in_shortcut\":false,"
+        "\"upsample_block_type\":\"interpolate\"}",
         "{\"_class_name\":\"MotifVideoTransformer3DModel\",\"image_embed_dim\":64,"
         "\"num_decoder_layers\":4}",
         "{\"_class_name\":\"T5Gemma2TextEncoder\",\"rope_factor\":8,"

@@ -4,7 +4,7 @@ set -e
 . "$SRC/tests/check.sh"
 . "$SRC/tests/messages.sh"
 golden=$SRC/tests/golden
-for name in wan_t2v_tiny wan_t2v_batch wan_vae_image wan_vae_tiny wan_train30 wan_lora_train30 uvit t5 clip_text bert vit siglip llava vaegan t5_buckets cogvideox_narrow z_image_train30 framepack_train30 helios_train30 helios_switches skyreels_train30 causal_wan causal_wan_window causal_wan_teacher causal_wan_train30 causal_wan_teacher_train30 chronoedit_train30 kandinsky5_train30 wan_animate_train30 sana_video_train30 motif_video_train30 t5gemma2 gemma2 gemma3 ltx2_train30 ltx23_train30 ltx23_sound_train30 ltx2_connectors ltx23_connectors ltx2_vocoder ltx23_vocoder cosmos25_train30 cosmos25_control cosmos25_control_train30 flux2_edit suv suv_normed suv_train30; do check "$name" "$WEFT" parity "$golden/$name.json"; done
+for name in wan_t2v_tiny wan_t2v_batch wan_vae_image wan_vae_tiny wan_train30 wan_lora_train30 uvit t5 clip_text bert vit siglip llava vaegan t5_buckets cogvideox_narrow z_image_train30 framepack_train30 helios_train30 helios_switches skyreels_train30 causal_wan causal_wan_window causal_wan_teacher causal_wan_train30 causal_wan_teacher_train30 chronoedit_train30 kandinsky5_train30 wan_animate_train30 sana_video_train30 motif_video_train30 dc_ae_conv dc_ae_tiled t5gemma2 gemma2 gemma3 ltx2_train30 ltx23_train30 ltx23_sound_train30 ltx2_connectors ltx23_connectors ltx2_vocoder ltx23_vocoder cosmos25_train30 cosmos25_control cosmos25_control_train30 flux2_edit suv suv_normed suv_train30; do check "$name" "$WEFT" parity "$golden/$name.json"; done
 check wan_t2v_tiny_of_ref "$WEFT" parity --backend ref "$golden/wan_t2v_tiny.safetensors" "$golden/wan_t2v_tiny.json"
 python3 -S - "$golden/wan_t2v_tiny.safetensors" <<'PY'
 import json, struct, sys

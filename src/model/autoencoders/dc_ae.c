@@ -424,8 +424,37 @@ static const weft_named_config sizes[] = {
     {NULL, NULL},
 };
 
+/* Key mapping of the authors' files with shortcuts, convolutions that halve, and blocks in the first
+ * level. 1x1 convolutions of the attention are matrices here. */
+static const weft_rename_rule original[] = {
+    {"encoder.project_in.conv",                  "encoder.conv_in"},
+    {"encoder.project_out.main.op_list.0.conv",  "encoder.conv_out"},
+    {"decoder.project_in.main.conv",             "decoder.conv_in"},
+    {"decoder.project_out.op_list.0",            "decoder.norm_out"},
+    {"decoder.project_out.op_list.2.conv",       "decoder.conv_out"},
+    {"encoder.stages.#.op_list.#",               "encoder.down_blocks.#.#"},
+    {"decoder.stages.#.op_list.#",               "decoder.up_blocks.#.#"},
+    {"encoder.down_blocks.#.#.main.conv",        "encoder.down_blocks.#.#.conv"},
+    {"decoder.up_blocks.#.#.main.conv.conv",     "decoder.up_blocks.#.#.conv"},
+    {"encoder.down_blocks.#.#.main.conv2.norm",  "encoder.down_blocks.#.#.norm"},
+    {"decoder.up_blocks.#.#.main.conv2.norm",    "decoder.up_blocks.#.#.norm"},
+    {"main.conv1.conv",                          "conv1"},
+    {"main.conv2.conv",                          "conv2"},
+    {"context_module.main.qkv.conv",             "attn.{to_q,to_k,to_v}", 2},
+    {"context_module.main.aggreg.0.0",           "attn.to_qkv_multiscale.0.proj_in"},
+    {"context_module.main.aggreg.0.1",           "attn.to_qkv_multiscale.0.proj_out"},
+    {"context_module.main.proj.conv",            "attn.to_out", 2},
+    {"context_module.main.proj.norm",            "attn.norm_out"},
+    {"local_module.main.inverted_conv.conv",     "conv_out.conv_inverted"},
+    {"local_module.main.depth_conv.conv",        "conv_out.conv_depth"},
+    {"local_module.main.point_conv.conv",        "conv_out.conv_point"},
+    {"local_module.main.point_conv.norm",        "conv_out.norm"},
+};
 static const weft_key_mapping mappings[] = {
     {"diffusers", "encoder.down_blocks.1.0.conv2.weight", NULL, 0},
+    {"diffusers", "encoder.down_blocks.1.0.attn.to_q.weight", NULL, 0},
+    {"original", "decoder.stages.0.op_list.0.main.conv.conv.bias", original,
+     sizeof original / sizeof *original},
 };
 
 static const weft_port_row ports[] = {
