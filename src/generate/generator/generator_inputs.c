@@ -69,6 +69,14 @@ weft_status weft_generator_inputs_open(weft_generator *p)
     weft_generator_inputs *in = &p->inputs;
     weft_visual_inputs files = o->visual;
     in->setup = setup_of(p);
+    if (weft_model_takes_port(p->model.denoiser).precedes && !p->model.published &&
+        (files.image || files.before))
+        return weft_error(
+            WEFT_MSG_MODEL_INPUT_UNSUPPORTED,
+            WEFT_AT(.file = p->model.folder, .key = files.image ? "--image" : "--given-frames"),
+            "weft trained this %s without a history, so no frames precede its "
+            "videos. Omit the option.",
+            weft_model_class(p->model.denoiser));
     if (p->shape.sections.precedes) {
         WEFT_TRY(weft_preceding_frames_open(&files, &in->setup, &in->preceding));
         p->shape.sections.image = in->preceding.given > 0;

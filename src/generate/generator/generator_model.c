@@ -110,7 +110,9 @@ weft_status weft_generator_model_read_settings(weft_generator_model *m, weft_gen
     const double fps = m->denoiser->family->fps;
     const weft_status_code status =
         weft_json_get_f64_or(own, "fps", "weft.json", fps > 0 ? fps : 16, &m->fps);
+    const weft_frame_condition how = weft_model_takes_port(m->denoiser);
     m->published = !own;
+    m->grid.section = how.precedes && m->published ? how.section : 0;
     const char *condition = json_string_value(json_object_get(own, "condition"));
     m->first_frame = condition && !strcmp(condition, "first_frame");
     const char *rest = json_string_value(json_object_get(own, "rest"));
@@ -362,8 +364,6 @@ weft_status weft_generator_model_open(const char *folder, weft_generator_options
     WEFT_TRY(weft_sound_models_open(folder, m->denoiser, &m->sound));
     m->patch = weft_model_grid(m->denoiser);
     m->grid = weft_model_grid(&vae);
-    const weft_frame_condition how = weft_model_takes_port(m->denoiser);
-    m->grid.section = how.precedes ? how.section : 0;
     return WEFT_OK;
 }
 

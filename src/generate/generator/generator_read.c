@@ -469,7 +469,7 @@ static weft_status arrange_sections(weft_generator *p)
 {
     weft_generator_options *o = &p->options;
     const weft_frame_condition how = weft_model_takes_port(p->model.denoiser);
-    if (!how.precedes)
+    if (!p->model.grid.section)
         return WEFT_OK;
     if (!o->window)
         o->window = weft_grid_frames(&p->model.grid, how.section);
@@ -490,7 +490,8 @@ static weft_status arrange_shape(weft_generator *p)
     p->shape.sampled_frames = p->shape.latent[0];
     p->shape.sampled_floats = p->shape.begun_floats = p->shape.latent_floats;
     WEFT_TRY(lay_reasoning(p));
-    if (weft_model_takes_port(p->model.denoiser).form == WEFT_FRAME_CONDITION_HISTORY)
+    const weft_frame_condition how = weft_model_takes_port(p->model.denoiser);
+    if (how.form == WEFT_FRAME_CONDITION_HISTORY && (!how.precedes || p->model.published))
         return lay_sections(p);
     if (p->options.sections_forward)
         return weft_error(WEFT_MSG_OPTION_NO_EFFECT,
