@@ -21,7 +21,7 @@ MODELS = {
     "hunyuan_dit_11": (1, 64, 96, 4), "latte": (4, 64, 64, 4), "cog15": (9, 32, 32, 4), "cog15_i2v": (9, 32, 32, 4),
     "ltx_i2v": (17, 64, 96, 4), "ltx_timed": (17, 64, 96, 4), "mochi": (7, 16, 24, 6), "cosmos2": (9, 32, 32, 4),
     "qwen_image": (1, 64, 96, 4), "flux2": (1, 64, 96, 4), "flux_control": (1, 64, 96, 4), "kandinsky5": (5, 32, 48, 4),
-    "framepack": (73, 32, 48, 3), "helios": (66, 32, 48, 3), "wan_vace": (9, 32, 32, 4), "wan_flf": (9, 32, 32, 4),
+    "framepack": (73, 32, 48, 3), "helios": (33, 32, 48, 3), "wan_vace": (9, 32, 32, 4), "wan_flf": (9, 32, 32, 4),
     "chronoedit": (5, 32, 32, 5), "hunyuan_i2v": (5, 32, 32, 4), "hunyuan_replace": (5, 32, 32, 4), "cog_i2v": (9, 32, 32, 4),
     "cog_control": (9, 32, 32, 4), "cosmos25": (9, 32, 48, 4), "sana": (9, 32, 48, 4), "ltx2": (9, 64, 64, 4), "ltx23": (9, 64, 64, 4)}
 # Classes that no folder of tests/golden/pipelines has: the config of a small model, which is trained on drawn shapes.

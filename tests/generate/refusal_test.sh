@@ -100,11 +100,18 @@ refuse video-size key=--given-frames value=10 "text~=9 n frames" -- --model "$he
 refuse option-no-effect key=--sections -- --model "$helios" --sections forward --window 9 --frames 18 --height 32 --width 32
 refuse model-input-unsupported key=--video -- --model "$helios" --video x.png --window 9 --frames 18 --height 32 --width 32
 refuse model-input-unsupported key=--last-image -- --model "$helios" --last-image x.png --window 9 --frames 18 --height 32 --width 32
-for field in 's/"stages": 1/"stages": 3/' 's/"HeliosScheduler"/"HeliosDMDScheduler"/' 's/"flow_prediction"/"epsilon"/' 's/"scheduler_type": "unipc"/"scheduler_type": "dmd"/' 's/"shift": 1.0/"shift": 3.0/' 's/"lower_order_final": true/"lower_order_final": false/'; do
+# refuse_scheduler KEY EXPRESSION: a scheduler that the expression of sed changes
+refuse_scheduler() {
     rm -rf other_helios && cp -r "$helios" other_helios
-    sed -i "$field" other_helios/scheduler/scheduler_config.json
-    refuse scheduler-unsupported -- --model other_helios --window 9 --frames 18 --height 32 --width 32
-done
+    sed -i "$2" other_helios/scheduler/scheduler_config.json
+    refuse scheduler-unsupported key=$1 -- --model other_helios --window 9 --frames 18 --height 32 --width 32
+}
+refuse_scheduler stages 's/"stages": 1/"stages": 3/'
+refuse_scheduler _class_name 's/"HeliosScheduler"/"HeliosDMDScheduler"/'
+refuse_scheduler prediction_type 's/"flow_prediction"/"epsilon"/'
+refuse_scheduler scheduler_type 's/"unipc"/"dmd"/'
+refuse_scheduler shift 's/"shift": 1.0/"shift": 3.0/'
+refuse_scheduler lower_order_final 's/"lower_order_final": true/"lower_order_final": false/'
 rm -rf other_helios && cp -r "$helios" other_helios
 sed -i 's/"_diffusers_version"/"is_cfg_zero_star": true, &/' other_helios/model_index.json
 refuse model-config-unsupported key=is_cfg_zero_star -- --model other_helios --window 9 --frames 18 --height 32 --width 32
