@@ -382,7 +382,7 @@ static const weft_key run_keys[] = {
      "image conditioning; first_frame: the first frame of each clip without noise, control: a "
      "control video of each clip, in the way of the family and config (`weft generate --help "
      "image-models`); clean_blocks: teacher forcing, where a block of frames of a causal model "
-     "sees earlier blocks of the clip without noise",
+     "sees earlier blocks without noise",
      .choices = weft_condition_names},
     {"control", WEFT_KEY_SECTION, offsetof(weft_run, control), .section = &weft_control_section},
     {"sound", WEFT_KEY_SECTION, offsetof(weft_run, sound), .section = &weft_sound_section},
