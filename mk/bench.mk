@@ -16,6 +16,7 @@
 #   bench-parallel              a DiT's step on two ranks in every layout, next to PyTorch's
 #   bench-mixed                 samples of mixed sizes on two ranks under four policies
 #                               (FOOTAGE=DIR, STEPS, ROUNDS)
+#   bench-causal                causal Wan with and without its cache of keys and values (ROUNDS, LENGTHS)
 #   bench-packing               tokens/s of packed rows next to buckets (STEPS, ROUNDS)
 #   bench-storage               a bucket next to aws, rclone, webdataset and streaming
 #                               (STORAGE_TOOLS=DIR, STORAGE_PYTHON, MIB, ROUNDS, B=objects, samples, cold, clips)
@@ -84,9 +85,11 @@ bench-loader:
 	$(RECORD) loader $(O)/bench/loader $(if $(SHARDS),$(SHARDS) 9 128 128)
 bench-fusion:
 	$(RECORD) slices $(O)/bench/fusion $(B)
-.PHONY: bench-gpu-host bench-curate-balance bench-curate-executed bench-shots bench-predicted-generation bench-predicted-training bench-shared-devices bench-serve-waits bench-packing bench-storage
+.PHONY: bench-gpu-host bench-curate-balance bench-curate-executed bench-shots bench-predicted-generation bench-predicted-training bench-shared-devices bench-serve-waits bench-packing bench-causal bench-storage
 bench-shared-devices:
 	$(RECORD) shared-devices bench/shared_devices.py $(abspath $(O)/weft)
+bench-causal:
+	WEFT=$(abspath $(O)/weft) $(RECORD) causal bench/causal.sh
 bench-packing:
 	WEFT=$(abspath $(O)/weft) $(RECORD) packing bench/packing.sh
 bench-storage:
