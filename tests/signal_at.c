@@ -8,7 +8,7 @@
  *             send                 this rank sends a message (MPI), while a path matches SIGNAL_AT
  *   SIGNAL_AT=*.sampling.safetensors   pattern of the path (fnmatch; of `send`: glob)
  *   SIGNAL_COUNT=3                 the third such event of this process and its forks; absent: the
- *                                  first
+ *                                  first. A fork with a process group of its own counts its own
  *   SIGNAL_NUMBER=2                the signal
  *   SIGNAL_ONCE=FILE               only the first of several processes gets the signal; it creates
  *                                  the file
@@ -34,6 +34,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -43,6 +44,13 @@ static atomic_int *seen; /* shared with forks */
 __attribute__((constructor)) static void begin(void)
 {
     seen = mmap(NULL, sizeof *seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+}
+
+int setpgid(pid_t pid, pid_t group)
+{
+    if (pid == 0 && group == 0)
+        begin();
+    return (int)syscall(SYS_setpgid, pid, group);
 }
 
 /* Whether the program waits for this kind of event on this rank. */

@@ -2,6 +2,7 @@
 
 #include "base/config.h"
 #include "base/interrupt.h"
+#include "serve/child_starter.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -58,6 +59,11 @@ typedef struct pipes {
     int input[2], output[2], error[2]; /* both ends; -1: none */
 } pipes;
 
+static int input_of(const weft_child_start_options *o, const pipes *p, int null)
+{
+    return o->with_input ? p->input[0] : o->input > 0 ? o->input : null;
+}
+
 /* Runs in the child: only functions that are safe in signal handlers may be called. */
 static _Noreturn void become(const weft_child_start_options *o, char **environment, const pipes *p,
                              pid_t parent)
@@ -71,7 +77,7 @@ static _Noreturn void become(const weft_child_start_options *o, char **environme
         (void)setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + o->niceness);
     if (null < 0 || chdir(o->folder) != 0 || dup2(p->error[1], STDERR_FILENO) < 0 ||
         dup2(o->with_output ? p->output[1] : null, STDOUT_FILENO) < 0 ||
-        dup2(o->with_input ? p->input[0] : null, STDIN_FILENO) < 0)
+        dup2(input_of(o, p, null), STDIN_FILENO) < 0)
         _exit(127);
     if (lock == KEPT_LOCK)
         fcntl(lock, F_SETFD, 0);
@@ -94,18 +100,42 @@ static bool open_pipes(const weft_child_start_options *o, pipes *p)
            (!o->with_output || pipe2(p->output, O_CLOEXEC) == 0) && pipe2(p->error, O_CLOEXEC) == 0;
 }
 
-weft_status weft_child_start(const weft_child_start_options *o, weft_child *c)
+/* Lets the starter of the server fork the child. Returns 0 if it cannot. */
+static pid_t ask_starter(const weft_child_start_options *o, const pipes *p)
+{
+    if (!o->starter || o->default_count || o->replaced)
+        return 0;
+    const int null = open("/dev/null", O_RDWR | O_CLOEXEC),
+              streams[3] = {input_of(o, p, null), o->with_output ? p->output[1] : null,
+                            p->error[1]};
+    const pid_t pid = null >= 0 ? weft_child_starter_fork(o->starter, o, streams) : 0;
+    if (null >= 0)
+        close(null);
+    return pid;
+}
+
+/* Runs the program in a new process. */
+static weft_status execute(const weft_child_start_options *o, const pipes *p, pid_t *pid)
 {
     char **environment;
-    pipes p = {{-1, -1}, {-1, -1}, {-1, -1}};
-    pid_t pid = -1;
     const pid_t parent = getpid();
     WEFT_TRY(make_environment(o, &environment));
-    if (open_pipes(o, &p))
-        pid = fork();
-    if (pid == 0)
-        become(o, environment, &p, parent);
+    *pid = fork();
+    if (*pid == 0)
+        become(o, environment, p, parent);
     weft_free(environment);
+    return WEFT_OK;
+}
+
+weft_status weft_child_start(const weft_child_start_options *o, weft_child *c)
+{
+    pipes p = {{-1, -1}, {-1, -1}, {-1, -1}};
+    pid_t pid = -1;
+    if (open_pipes(o, &p)) {
+        pid = ask_starter(o, &p);
+        if (!pid && execute(o, &p, &pid) != WEFT_OK)
+            pid = -1;
+    }
     if (pid < 0) {
         const weft_status_code status = weft_error(
             WEFT_MSG_WORKER_FAILED, WEFT_AT(WEFT_NUMBER(errno)), "no child process can be started");

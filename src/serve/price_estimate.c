@@ -84,7 +84,7 @@ bool weft_price_estimate_begin(weft_price_estimate *e, weft_server *s)
     if (m)
         weft_child_arguments_estimate(s, m, request, &a);
     const weft_child_start_options options = {
-        .argv = a.at, .folder = s->state, .lock = -1, .with_output = true};
+        .argv = a.at, .folder = s->state, .lock = -1, .with_output = true, .starter = &s->starter};
     if (!m || weft_child_start(&options, &e->child) != WEFT_OK) {
         weft_price_read(price, false, "", "");
         weft_http_server_wake(s);

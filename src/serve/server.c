@@ -177,6 +177,7 @@ static void close_server(weft_server *s)
 {
     weft_webhook_sender_stop(s);
     weft_http_server_stop(s);
+    weft_child_starter_close(&s->starter);
     weft_queue_view_free(&s->view);
     weft_free(s->event_line);
     for (int i = 0; i < s->group_count; i++)
@@ -217,6 +218,8 @@ weft_status weft_serve_run(const weft_serve_options *o)
     WEFT_GO(read_certificate(s));
     WEFT_GO(find_program(s));
     WEFT_GO(find_launcher(s));
+    s->starter = (weft_child_starter){.program = s->program, .folder = "/"};
+    weft_child_starter_open(&s->starter); /* is linked while the models are read */
     WEFT_GO(open_models(s));
     WEFT_GO(weft_served_loras_open(o->loras, o->lora_count, &s->loras));
     WEFT_GO(open_state(s));

@@ -7,7 +7,8 @@
  *       store, prices, progress  <──── one lock ────>     applies how the job ended
  *       waiting requests are suspended <── wake_all ──    runs `weft estimate` for prices
  *
- * With several ranks, the child process is mpirun, whose first rank reads the commands.
+ * With several ranks, the child process is mpirun, whose first rank reads the commands. The other
+ * children are forked by a process that does nothing else (child_starter.h).
  *
  *     STATE/queue.sqlite   jobs (queue_store.h)       STATE/jobs/ID/   files of a job
  *     STATE/lock           one server per folder      STATE/worker.lock   held by the worker

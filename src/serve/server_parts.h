@@ -4,7 +4,7 @@
 
 #include "serve/access_tokens.h"
 #include "serve/batch_choice.h"
-#include "serve/child_process.h"
+#include "serve/child_starter.h"
 #include "serve/connections.h"
 #include "serve/job_seconds.h"
 #include "serve/loaded_weights.h"
@@ -64,6 +64,7 @@ typedef struct weft_server {
     weft_queue_rules rules; /* policy, and measured seconds of starts and stops */
     int64_t starts;         /* jobs whose start was measured, of a worker that had run others */
     weft_prices prices;
+    weft_child_starter starter; /* of all children but launchers of ranks */
     weft_video_images images;
     /* one per group; NULL: the main thread does not run jobs yet, or any more */
     weft_supervisor *supervisor;

@@ -47,7 +47,7 @@ static void start(weft_server *s)
     char verb[] = "stills", video[] = "video.mp4", *argv[] = {s->program, verb, video, NULL};
     char *folder = weft_server_job_folder(s, s->images.id);
     const weft_child_start_options options = {
-        .argv = argv, .folder = folder, .lock = -1, .niceness = NICENESS};
+        .argv = argv, .folder = folder, .lock = -1, .niceness = NICENESS, .starter = &s->starter};
     if (!folder || weft_child_start(&options, &s->images.child) != WEFT_OK)
         finish(s);
     weft_free(folder);

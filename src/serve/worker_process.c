@@ -83,6 +83,7 @@ weft_status weft_worker_start(weft_server *s, const weft_served_group *group, in
         .lock = lock,
         .with_input = true,
         .niceness = NICENESS,
+        .starter = count == 1 ? &s->starter : NULL,
         .defaults = defaults,
         .default_count = all > 1 ? WEFT_COUNT(defaults) : 0,
         .last_signal = count > 1 ? SIGTERM : 0}; /* mpirun ends the ranks and removes its files */
