@@ -3,8 +3,8 @@
  *
  *     server ── order, descriptors ──> weft child-starter ── fork ──> (ends) ── fork ──> child
  *
- * The process between them ends at once, and the server adopts the child: it waits for it and kills
- * it like a child that it has started itself. The starter knows neither tokens nor the queue. */
+ * The process between them ends at once, and the server adopts the child, as if it had started the
+ * child itself. The starter knows neither tokens nor the queue. */
 #ifndef WEFT_SERVE_CHILD_STARTER_H
 #define WEFT_SERVE_CHILD_STARTER_H
 
