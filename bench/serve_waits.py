@@ -39,16 +39,19 @@ class Server:
         else:
             sys.exit("the server did not start")
         self.ended = {}  # time of the end, by id
-        self.stopping = threading.Event()
-        self.watcher = threading.Thread(target=self.watch)
-        self.watcher.start()
         threading.Thread(target=self.process.stderr.read, daemon=True).start()
 
-    def watch(self):
-        """Records the ends, of which a page has the newest 100, within 50 ms."""
-        while not self.stopping.wait(0.05):
-            for job in self.call("/v1/jobs?part=final&limit=20")["data"]:
-                self.ended.setdefault(job["id"], time.time())
+    def watch(self, id):
+        """Records the end of a job, which is the end of its event stream."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/v1/jobs/{id}/events", timeout=3600) as stream:
+            for _ in stream:
+                pass
+        self.ended[id] = time.time()
+
+    def create(self, body):
+        job = self.call("/v1/jobs", body)
+        threading.Thread(target=self.watch, args=(job["id"],), daemon=True).start()
+        return job
 
     def call(self, path, body=None):
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", json.dumps(body).encode() if body else None,
@@ -65,8 +68,6 @@ class Server:
             time.sleep(0.2)
 
     def stop(self):
-        self.stopping.set()
-        self.watcher.join()
         self.process.send_signal(signal.SIGTERM)
         self.process.wait()
 
@@ -97,7 +98,7 @@ def run(folder, policy, load, profile, number):
     """Submits trace `number`. Returns the ended jobs with their predictions at submission."""
     server, random_numbers = Server(folder, policy, profile), random.Random(number)
     for _ in range(2):  # the server measures the start of a worker, and of a job with loaded weights
-        server.finish([server.call("/v1/jobs", request(SIZES[1]))["id"]])
+        server.finish([server.create(request(SIZES[1]))["id"]])
     seconds = {size: alone(server, size) for size in SIZES}
     gap, predicted = statistics.mean(seconds.values()) / load, []
     for _ in range(JOBS):
@@ -105,7 +106,7 @@ def run(folder, policy, load, profile, number):
         time.sleep(random_numbers.expovariate(1 / gap))
         arrival = time.time()
         deadline = arrival + factor * seconds[size]
-        predicted.append({**server.call("/v1/jobs", {**request(size), "deadline": deadline}), "arrival": arrival, "deadline": deadline})
+        predicted.append({**server.create({**request(size), "deadline": deadline}), "arrival": arrival, "deadline": deadline})
     jobs = [{**job, "end": server.ended[job["id"]]} for job in server.finish([job["id"] for job in predicted])]
     server.stop()
     keep(policy, load, number, seconds, list(zip(predicted, jobs)))
