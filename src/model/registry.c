@@ -14,7 +14,9 @@ extern const weft_family weft_family_wan_dit, weft_family_wan_vae, weft_family_b
     weft_family_hidream_dit, weft_family_moe_dit, weft_family_flux_dit, weft_family_chronoedit_dit,
     weft_family_qwen_image_dit, weft_family_skyreels_dit, weft_family_causal_wan_dit,
     weft_family_wan_vace_dit, weft_family_flux2_dit, weft_family_chroma_dit,
-    weft_family_z_image_dit, weft_family_hunyuan_video15_dit, weft_family_framepack_dit, weft_family_motif_video_dit, weft_family_helios_dit, weft_family_wan_animate_dit, weft_family_suv_dit;
+    weft_family_z_image_dit, weft_family_hunyuan_video15_dit, weft_family_framepack_dit,
+    weft_family_motif_video_dit, weft_family_helios_dit, weft_family_wan_animate_dit,
+    weft_family_suv_dit;
 extern const weft_family weft_family_ltx2_dit, weft_family_ltx2_vae, weft_family_ltx2_audio_vae,
     weft_family_ltx2_vocoder, weft_family_ltx2_vocoder_wide, weft_family_ltx2_connectors;
 extern const weft_family weft_family_gemma3;

@@ -453,8 +453,8 @@ static const float *decoder_input(weft_generator *p, run_state *r, int64_t video
     return to;
 }
 
-/* Decodes those of `ready` latent frames of `frames` that follow `place`, with less memory if
- * necessary. `before`: frames of the video before them. */
+/* Decodes the latent frames from `place` to `ready`, of a video of `frames`, with less memory if
+ * necessary. `before`: frames of the complete video before this one. */
 static weft_status decode_next(weft_generator *p, run_state *r, const float *latents,
                                int64_t frames, int64_t ready, int64_t before, weft_vae_place *place)
 {
@@ -513,9 +513,8 @@ static weft_status decode_all(weft_generator *p, run_state *r, int64_t count)
         if (first_rank)
             WEFT_TRY(weft_generator_decode_sound(p, p->request.first + i,
                                                  p->memory.x + i * p->shape.item_floats, r->sink));
-        WEFT_TRY(p->shape.causal
-                     ? decode_ready(p, r, i, p->shape.latent[0], &p->sampling.decoded)
-                     : decode_video(p, r, i));
+        WEFT_TRY(p->shape.causal ? decode_ready(p, r, i, p->shape.latent[0], &p->sampling.decoded)
+                                 : decode_video(p, r, i));
     }
     return WEFT_OK;
 }

@@ -55,8 +55,8 @@ static figures generate(const weft_backend *backend, int64_t frames, float *vide
                                             .offload_dir = "/tmp"};
     const weft_generator_sink sink = {.frames = collect, .user = video};
     weft_generator *p;
-    cr_assert_eq(weft_generator_open("tests/golden/pipelines/causal_wan", &options, NULL, &p), WEFT_OK, "%s",
-                 weft_error_message());
+    cr_assert_eq(weft_generator_open("tests/golden/pipelines/causal_wan", &options, NULL, &p),
+                 WEFT_OK, "%s", weft_error_message());
     figures f = {.predicted = weft_generator_bytes(p)};
     taken = 0;
     cr_assert_eq(weft_generator_bind(p), WEFT_OK, "%s", weft_error_message());
