@@ -463,8 +463,8 @@ typedef struct weft_frame_condition {
     bool also_none;
     bool resized;   /* the image encoder sees the image in the size of the video */
     bool unrounded; /* its preprocessing does not round colours to 8 bits */
-    /* Folder with the image encoder: the vision part of the text encoder in it (weft_joint_model).
-     * NULL (default): image_encoder */
+    /* Folder of the text encoder whose vision part is the image encoder (weft_joint_model).
+     * NULL (default): the image encoder has its own folder, image_encoder */
     const char *image_encoder;
     bool last;      /* supports a last frame in addition to the first */
     bool last_must; /* requires the last frame */
@@ -532,7 +532,7 @@ typedef struct weft_feature_cache_row {
 
 /* A published folder of several models with one config.json, of which the family is one. */
 typedef struct weft_joint_model {
-    /* Of the config.json, or several separated by '|'; NULL: the family is published alone */
+    /* type in the config.json, or several separated by '|'; NULL: the family is published alone */
     const char *model_type;
     const char *key;    /* field with this family's config */
     const char *shared; /* field of the config.json that this family's config has as well */

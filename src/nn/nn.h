@@ -184,7 +184,7 @@ weft_value weft_nn_unpack(weft_graph *g, weft_value x_bsc, const int64_t size[3]
 /* (B,T,Y,X,C) to (B,T,Y/p,X/p,C p p), the channels as (C,py,px), and back. */
 weft_value weft_nn_pixel_unshuffle(weft_graph *g, weft_value x, int64_t side);
 weft_value weft_nn_pixel_shuffle(weft_graph *g, weft_value x, int64_t side);
-/* The same with the channels as (C,px,py). */
+/* Like weft_nn_pixel_unshuffle and weft_nn_pixel_shuffle, the channels as (C,px,py). */
 weft_value weft_nn_pixels_in(weft_graph *g, weft_value x, int64_t patch);
 weft_value weft_nn_pixels_out(weft_graph *g, weft_value x, int64_t patch);
 /* Repeats every frame, row and column of (B,T,Y,X,C) the given number of times. */

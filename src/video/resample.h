@@ -18,7 +18,7 @@ typedef enum weft_resample {
 weft_status weft_image_resample(weft_resample filter, const uint8_t *from, int64_t from_w,
                                 int64_t from_h, int64_t channels, uint8_t *to, int64_t to_w,
                                 int64_t to_h);
-/* The same for numbers, which are not rounded and not limited to [0,1]. */
+/* Resizes numbers, which are neither rounded nor limited to [0,1]. */
 weft_status weft_image_resample_f32(weft_resample filter, const float *from, int64_t from_w,
                                     int64_t from_h, int64_t channels, float *to, int64_t to_w,
                                     int64_t to_h);

@@ -155,8 +155,8 @@ Test(guidance, apg_averages_differences)
     }
 }
 
-/* The update of the original formulation is added to the conditional prediction, so that its scale
- * is smaller by 1 (without momentum and limit, and with all of the parallel part). */
+/* The update is added to the conditional prediction, so that its scale is smaller by 1. Momentum and
+ * limit are off, and the parallel part is complete. */
 Test(guidance, apg_of_the_conditional)
 {
     float a[4], b[4];
