@@ -8,9 +8,9 @@
  *     inner channels, 3x3 in each channel, gate, 1x1 convolution, norm, add
  *
  * Halving puts 2x2 pixels into channels; doubling is the inverse. Both add the channels themselves,
- * as means of groups or repeated. Channels of [q k v] are cut in this order
- * into groups of q, k, v of one head. Channels of a further scale are cut as well. A first level without blocks has no channels of its
- * own: conv_in and conv_out change the size.
+ * as means of groups or repeated. Channels of [q k v] are cut in this order into groups of q, k, v of
+ * one head. Channels of a further scale are cut as well. A first level without blocks has no channels
+ * of its own: conv_in and conv_out change the size.
  *
  * Shape letters: B batch, T frames, Y/X rows, columns, N = Y X, C channels, Z latent channels, I
  * width of q, H heads, D head width. */
