@@ -108,10 +108,10 @@ static const example denoisers_of[] = {
      3, 3, false},
     {"{\"_class_name\":\"MotifVideoTransformer3DModel\",\"num_attention_heads\":2,"
      "\"attention_head_dim\":6,\"in_channels\":2,\"out_channels\":2,\"num_layers\":1,"
-     "\"num_single_layers\":3,\"num_decoder_layers\":1,\"text_embed_dim\":5,"
+     "\"num_single_layers\":3,\"text_embed_dim\":5,"
      "\"rope_axes_dim\":[2,2,2],\"enable_text_cross_attention_dual\":true,"
      "\"enable_text_cross_attention_single\":true}",
-     {2, 2, 4, 4, 5, .present_ports = GIVEN(TEXT_MASK)}, 4, 6, true},
+     {2, 2, 4, 4, 5, .present_ports = GIVEN(TEXT_MASK)}, 4, 8, true},
 };
 /* clang-format on */
 enum { DENOISERS_OF = sizeof denoisers_of / sizeof *denoisers_of };
