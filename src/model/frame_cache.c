@@ -26,28 +26,29 @@ int weft_frame_cache_turn(const weft_frame_cache_size *size, int64_t at)
     return past + size->block <= size->sink ? 0 : past < size->sink ? 1 : 2;
 }
 
-void weft_frame_cache_inputs(weft_graph *g, const weft_frame_cache_size *size, bool adds,
-                             int64_t batch, int64_t rows, int64_t columns, weft_frame_cache *cache)
+void weft_frame_cache_inputs(weft_graph *g, weft_frame_cache *cache, int64_t batch, int64_t rows,
+                             int64_t columns)
 {
     static const char *const name[3] = {"block.frame", "block.row", "block.column"};
-    const weft_shape tokens = WEFT_SHAPE(1, size->block * rows * columns);
-    *cache = (weft_frame_cache){.size = *size, .adds = adds, .turn = WEFT_NONE};
+    const weft_shape tokens = WEFT_SHAPE(1, cache->size.block * rows * columns);
     for (int i = 0; i < 3; i++)
         cache->position[i] = weft_input(g, name[i], WEFT_I32, tokens);
     cache->keys = weft_input(g, "batch.block_keys", WEFT_I32, WEFT_SHAPE(batch, 1, 4));
-    if (adds && size->sink)
-        cache->turn = weft_input(g, "block.turn", WEFT_F32, WEFT_SHAPE(3));
+    cache->turn = cache->adds && cache->size.sink
+                      ? weft_input(g, "block.turn", WEFT_F32, WEFT_SHAPE(3))
+                      : WEFT_NONE;
 }
 
 /* A state of a layer: frames of `shape`'s tokens. */
-static weft_value state_of(weft_graph *g, int64_t layer, const char *what, weft_shape shape)
+static weft_value state_of(weft_graph *g, weft_dtype dtype, int64_t layer, const char *what,
+                           weft_shape shape)
 {
     char name[64];
     snprintf(name, sizeof name, "batch.cache.%" PRId64 ".%s", layer, what);
     return weft_source(
         g, WEFT_OP_STATE, name,
         &(weft_attr_source){
-            .dtype = WEFT_F32, .shape = shape, .global = shape, .init = {.kind = WEFT_INIT_ZERO}});
+            .dtype = dtype, .shape = shape, .global = shape, .init = {.kind = WEFT_INIT_ZERO}});
 }
 
 /* The last tokens of `kept` followed by `count` tokens of `x` from `first` on, as many as in
@@ -76,25 +77,31 @@ static weft_value choose(weft_graph *g, weft_value turn, const weft_value of[3])
     return sum;
 }
 
-/* Replaces the oldest frames by the block's. `state`: the rest, and the sink or WEFT_NONE. */
+static void update(weft_graph *g, const weft_frame_cache *c, weft_value state, weft_value x)
+{
+    weft_update(g, state, c->dtype == WEFT_F32 ? x : weft_cast(g, x, c->dtype));
+}
+
+/* Replaces the oldest frames by the block's. `state` and `kept`: the rest and the sink, and their
+ * values in f32; WEFT_NONE: none. */
 static void add_block(weft_graph *g, const weft_frame_cache *c, const weft_value state[2],
-                      weft_value x)
+                      const weft_value kept[2], weft_value x)
 {
     const int64_t tokens = weft_dim(g, x, 1), frame = tokens / c->size.block,
                   sink = c->size.sink * frame, begun = sink % tokens;
-    const weft_value rest = state[0];
+    const weft_value rest = kept[0];
     if (!c->size.sink) {
-        weft_update(g, rest, shift_in(g, rest, x, 0, tokens));
+        update(g, c, state[0], shift_in(g, rest, x, 0, tokens));
         return;
     }
-    const weft_value first[3] = {shift_in(g, state[1], x, 0, tokens),
-                                 begun ? shift_in(g, state[1], x, 0, begun) : state[1], state[1]};
-    weft_update(g, state[1], choose(g, c->turn, first));
+    const weft_value first[3] = {shift_in(g, kept[1], x, 0, tokens),
+                                 begun ? shift_in(g, kept[1], x, 0, begun) : kept[1], kept[1]};
+    update(g, c, state[1], choose(g, c->turn, first));
     if (!c->size.rest)
         return;
-    const weft_value kept[3] = {rest, begun ? shift_in(g, rest, x, begun, tokens - begun) : rest,
-                                shift_in(g, rest, x, 0, tokens)};
-    weft_update(g, rest, choose(g, c->turn, kept));
+    const weft_value later[3] = {rest, begun ? shift_in(g, rest, x, begun, tokens - begun) : rest,
+                                 shift_in(g, rest, x, 0, tokens)};
+    update(g, c, state[0], choose(g, c->turn, later));
 }
 
 void weft_frame_cache_join(weft_graph *g, const weft_frame_cache *c, int64_t layer,
@@ -103,21 +110,26 @@ void weft_frame_cache_join(weft_graph *g, const weft_frame_cache *c, int64_t lay
     weft_graph_push(g, "keys");
     for (int i = 0; i < 2; i++) {
         const weft_value own = kv[i];
-        weft_value part[3], state[2] = {WEFT_NONE, WEFT_NONE};
+        weft_value part[3], state[2] = {WEFT_NONE, WEFT_NONE}, kept[2] = {WEFT_NONE, WEFT_NONE};
         char name[16];
         int parts = 0;
         weft_shape shape = weft_value_ok(own) ? weft_value_get(g, own)->shape : WEFT_SCALAR;
-        const int64_t frame = shape.dim[1] / c->size.block, kept[2] = {c->size.rest, c->size.sink};
+        const int64_t frame = shape.dim[1] / c->size.block,
+                      frames[2] = {c->size.rest, c->size.sink};
         for (int k = 0; k < 2; k++) {
-            shape.dim[1] = kept[k] * frame;
+            if (!frames[k])
+                continue;
+            shape.dim[1] = frames[k] * frame;
             snprintf(name, sizeof name, "%s%s", k ? "sink_" : "", i ? "v" : "k");
-            if (kept[k])
-                part[parts++] = state[k] = state_of(g, layer, name, shape);
+            kept[k] = state[k] = state_of(g, c->dtype, layer, name, shape);
+            if (c->dtype != WEFT_F32)
+                kept[k] = weft_cast(g, state[k], WEFT_F32);
+            part[parts++] = kept[k];
         }
         part[parts++] = own;
         joined[i] = weft_concat(g, part, parts, 1);
         if (c->adds && parts > 1)
-            add_block(g, c, state, own);
+            add_block(g, c, state, kept, own);
     }
     weft_graph_pop(g);
 }

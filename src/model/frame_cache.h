@@ -19,18 +19,20 @@ typedef struct weft_frame_cache_size {
 /* The frames that are kept for a video of `frames` frames, which has whole blocks. */
 weft_frame_cache_size weft_frame_cache_of(const weft_grid *grid, int64_t frames);
 
-/* Inputs and states of a graph for one block. Fill with weft_frame_cache_inputs. */
+/* Inputs and states of a graph for one block. */
 typedef struct weft_frame_cache {
     weft_frame_cache_size size;
+    weft_dtype dtype;       /* of the states: f32, or bf16 if attention computes in it */
     bool adds;              /* each run adds the keys and values of its block to the states */
     weft_value position[3]; /* i32 (1,S): frame, row and column of a token of the block */
     weft_value keys;        /* i32 (B,1,4): the segment of weft_attr_attention */
     weft_value turn;        /* f32 (3), with `adds` and a sink: the item of the block's turn is 1 */
 } weft_frame_cache;
 
-/* Adds the inputs of a batch of `batch` blocks of `rows` x `columns` tokens per frame. */
-void weft_frame_cache_inputs(weft_graph *g, const weft_frame_cache_size *size, bool adds,
-                             int64_t batch, int64_t rows, int64_t columns, weft_frame_cache *cache);
+/* Adds the inputs of a batch of `batch` blocks of `rows` x `columns` tokens per frame. `cache` has
+ * its other fields. */
+void weft_frame_cache_inputs(weft_graph *g, weft_frame_cache *cache, int64_t batch, int64_t rows,
+                             int64_t columns);
 /* First kept frame that exists for block `at` of the video, counted from the first of `rest`. */
 int64_t weft_frame_cache_begin(const weft_frame_cache_size *size, int64_t at);
 /* Turn of block `at`: 0: its frames go to the sink; 1: its first frames do; 2: no frame does. */

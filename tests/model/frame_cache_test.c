@@ -21,14 +21,15 @@ typedef struct runner {
     weft_program *program;
 } runner;
 
-static runner open(const weft_frame_cache_size *size, bool adds, weft_store *store)
+static runner open(const weft_frame_cache_size *size, weft_dtype dtype, bool adds,
+                   weft_store *store)
 {
     runner r = {.graph = weft_graph_create()};
-    weft_frame_cache cache;
+    weft_frame_cache cache = {.size = *size, .dtype = dtype, .adds = adds};
     const weft_shape block = WEFT_SHAPE(1, BLOCK * FRAME, HEADS, HALF);
     weft_value kv[2] = {weft_input(r.graph, "k", WEFT_F32, block),
                         weft_input(r.graph, "v", WEFT_F32, block)};
-    weft_frame_cache_inputs(r.graph, size, adds, 1, ROWS, COLUMNS, &cache);
+    weft_frame_cache_inputs(r.graph, &cache, 1, ROWS, COLUMNS);
     weft_frame_cache_join(r.graph, &cache, 0, kv, kv);
     weft_output(r.graph, "keys", kv[0]);
     weft_output(r.graph, "values", kv[1]);
@@ -76,13 +77,13 @@ static int list_frames(const weft_grid *grid, int64_t at, int64_t frame[ALL])
     return count;
 }
 
-static void check_window(int64_t window, int64_t sink)
+static void check_window(weft_dtype dtype, int64_t window, int64_t sink)
 {
     const weft_grid grid = {.block = BLOCK, .window = window, .sink = sink};
     const weft_frame_cache_size size = weft_frame_cache_of(&grid, BLOCKS * BLOCK);
     const int64_t frame = FRAME * HEADS * HALF;
     weft_store *store = weft_store_create();
-    runner looks = open(&size, false, store), adds = open(&size, true, store);
+    runner looks = open(&size, dtype, false, store), adds = open(&size, dtype, true, store);
     for (int64_t at = 0; at < BLOCKS; at++) {
         int64_t seen[ALL];
         const int count = list_frames(&grid, at, seen);
@@ -111,6 +112,8 @@ Test(frame_cache, keeps_the_frames_of_its_window)
 {
     static const int64_t cases[][2] = {{0, 0}, {2, 0}, {3, 0}, {4, 0}, {7, 0},  {3, 1},
                                        {5, 1}, {4, 2}, {6, 2}, {7, 3}, {10, 5}, {12, 3}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        check_window(cases[i][0], cases[i][1]);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        check_window(WEFT_F32, cases[i][0], cases[i][1]);
+        check_window(WEFT_BF16, cases[i][0], cases[i][1]); /* holds these numbers exactly */
+    }
 }

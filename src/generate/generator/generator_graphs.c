@@ -255,7 +255,8 @@ static weft_status build_denoiser(weft_generator *p, int expert, int64_t rows,
     weft_graph *d = part->graph;
     const weft_model *model = &p->model.denoiser[expert];
     const bool context = part == &p->parts.context;
-    weft_frame_cache cache;
+    weft_frame_cache cache = {
+        .size = p->shape.cache, .dtype = p->options.bf16 ? WEFT_BF16 : WEFT_F32, .adds = context};
     const weft_model_size size = {.batch = rows,
                                   .frames = p->shape.causal ? weft_causal_blocks_frames(p)
                                                             : p->shape.windows.window,
@@ -319,9 +320,8 @@ static weft_status build_denoiser(weft_generator *p, int expert, int64_t rows,
                        WEFT_SHAPE(rows, p->inputs.identity.tokens, p->inputs.identity.width)),
             &ports);
     if (p->shape.cached) {
-        weft_frame_cache_inputs(d, &p->shape.cache, context, rows,
-                                p->shape.latent[1] / p->model.patch.factor[1],
-                                p->shape.latent[2] / p->model.patch.factor[2], &cache);
+        weft_frame_cache_inputs(d, &cache, rows, p->shape.latent[1] / p->model.patch.factor[1],
+                                p->shape.latent[2] / p->model.patch.factor[2]);
         ports.cache = &cache;
     }
     weft_graph_push(d, "%s", expert ? weft_generator_scopes[1] : model->family->scope);

@@ -1,12 +1,11 @@
-/* Videos of causal Wan, generated block by block: the same bits on a device with memory of its own,
- * memory that does not grow with the video, and that is reserved as predicted. */
+/* Videos of causal Wan, generated block by block: the same bits on a device with memory of its own.
+ * Predicted and reserved memory do not grow with the video, and blocks reserve nothing. */
 #include "exec/execute.h"
 #include "generate/generator/generator.h"
 #include "generate/generator/generator_denoise.h"
 #include "kernel/far/far.h"
 
 #include <criterion/criterion.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -80,9 +79,6 @@ Test(causal_blocks, far_has_the_bits_of_cpu_in_constant_memory)
     const figures many = generate(&far, LONG, apart);
     cr_expect_eq(memcmp(near, apart, MOST * sizeof *near), 0);
     const figures few = generate(&far, SHORT, apart);
-    fprintf(stderr, "%lld %lld %lld; %lld %lld\n", (long long)many.predicted,
-            (long long)many.reserved, (long long)many.while_running, (long long)few.predicted,
-            (long long)few.reserved);
     cr_expect_eq(many.predicted, few.predicted);
     cr_expect_eq(many.reserved, few.reserved);
     cr_expect_eq(many.while_running, 0);
