@@ -1,7 +1,6 @@
 #!/bin/bash
-# bench/causal.sh: causal Wan with random weights, with and without its cache of keys and values: seconds to the first frame, and of a
-# block of 3 latent frames with 4 steps, its call for the cache and its decoding, and the predicted peak memory, for several lengths of
-# video. A block sees 9 latent frames, or all. Runs with and without the cache alternate, ROUNDS times; times are medians. Without the
+# bench/causal.sh: causal Wan with random weights, with and without its cache of keys and values. It prints the
+# seconds to the first frame and of a block of 3 latent frames with 4 steps, and the predicted peak memory. A block sees 9 latent frames, or all. Runs with and without the cache alternate, ROUNDS times; times are medians. Without the
 # cache, every step computes all frames of the video. The figures need a machine without other load.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)

@@ -22,7 +22,7 @@ weft_frame_cache_size weft_frame_cache_of(const weft_grid *grid, int64_t frames)
 /* Inputs and states of a graph for one block. */
 typedef struct weft_frame_cache {
     weft_frame_cache_size size;
-    weft_dtype dtype;       /* of the states: f32, or bf16 if attention computes in it */
+    weft_dtype dtype;       /* of the states: f32, or bf16 if attention is in bf16 */
     bool adds;              /* each run adds the keys and values of its block to the states */
     weft_value position[3]; /* i32 (1,S): frame, row and column of a token of the block */
     weft_value keys;        /* i32 (B,1,4): the segment of weft_attr_attention */

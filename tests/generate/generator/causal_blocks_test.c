@@ -1,4 +1,4 @@
-/* Videos of causal Wan, generated block by block: the same bits on a device with memory of its own.
+/* Videos of causal Wan, generated block by block, are bitwise identical on the device `far`.
  * Predicted and reserved memory do not grow with the video, and blocks reserve nothing. */
 #include "exec/execute.h"
 #include "generate/generator/generator.h"
