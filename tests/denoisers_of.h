@@ -77,10 +77,6 @@ static const example denoisers_of[] = {
      "\"attention_head_dim\":6,\"in_channels\":2,\"out_channels\":2,\"num_layers\":4,"
      "\"caption_channels\":5,\"sparse_n\":2}",
      {2, 2, 4, 6, 5}, 4, 8, true},
-    {"{\"_class_name\":\"SparseUMMDiT\",\"num_heads\":2,\"head_dim\":16,\"in_channels\":2,"
-     "\"out_channels\":2,\"num_layers\":[2,2,2],\"sparse_n\":[1,2,1],"
-     "\"timestep_embed_dim\":4,\"caption_channels\":5,\"pooled_projection_dim\":3}",
-     {2, 2, 4, 8, 4, .present_ports = GIVEN(TEXT_MASK)}, 6, 6, false},
     {"{\"_class_name\":\"SanaVideoTransformer3DModel\",\"in_channels\":2,"
      "\"out_channels\":2,\"num_attention_heads\":2,\"attention_head_dim\":6,\"num_layers\":3,"
      "\"num_cross_attention_heads\":2,\"cross_attention_head_dim\":6,"

@@ -234,30 +234,49 @@ static void block(weft_graph *g, const suv *c, weft_value x[STREAMS], const cond
                                  weft_nn_row(g, mod, 3 * s + 2));
 }
 
-/* Joins x with the output of the opposite stage: (B,S,2C) -> (B,S,C). */
-static weft_value join_skip(weft_graph *g, const suv *c, const char *name, int64_t index,
-                            weft_value x, weft_value skip)
+/* Parameters of the layers that join a stream with the output of the opposite stage. */
+typedef struct join {
+    weft_nn_layer norm, linear;
+} join;
+
+static join join_of(weft_graph *g, const suv *c, int stream, int64_t index)
 {
-    weft_graph_push(g, "%s.%d", name, (int)index);
-    x = weft_concat(g, (const weft_value[]){x, skip}, 2, 2);
+    static const char *const names[STREAMS] = {"skip_norm_linear", "skip_norm_linear_enc"};
+    const int64_t width = width_of(c);
+    join l = {0};
+    weft_graph_push(g, "%s.%d", names[stream], (int)index);
     if (!c->identity)
-        x = weft_nn_layer_norm(g, "0", x, c->eps);
-    x = weft_nn_linear(g, "1", x, width_of(c), WEFT_LINEAR_XAVIER);
+        l.norm = weft_nn_norm_of(g, "0", 2 * width, true);
+    l.linear = weft_nn_linear_of(g, "1", 2 * width, width, true, WEFT_LINEAR_XAVIER);
     weft_graph_pop(g);
-    return x;
+    return l;
 }
 
+/* (B,S,2C) -> (B,S,C) */
+static weft_value join_by(weft_graph *g, const suv *c, const join *l, weft_value x, weft_value skip)
+{
+    x = weft_concat(g, (const weft_value[]){x, skip}, 2, 2);
+    if (!c->identity)
+        x = weft_nn_layer_norm_by(g, &l->norm, x, c->eps);
+    return weft_nn_linear_by(g, &l->linear, x);
+}
+
+/* The joins are nodes of the first block of their stage, so that pipeline stages have blocks and no
+ * smaller units: a skip would pass a unit that joins only the other stream. */
 static void run_stages(weft_graph *g, const suv *c, weft_value x[STREAMS], const condition *to)
 {
-    static const char *const joins[STREAMS] = {"skip_norm_linear", "skip_norm_linear_enc"};
     weft_value skip[MAX_STAGES][STREAMS];
     const int64_t half = c->stages / 2;
     for (int64_t i = 0; i < c->stages; i++) {
         const int64_t n = c->sparse ? c->skip[i] : 1;
-        for (int s = 0; s < STREAMS && c->skips && i > half; s++)
-            x[s] = join_skip(g, c, joins[s], i - half - 1, x[s], skip[c->stages - 1 - i][s]);
+        const bool joins = c->skips && i > half;
+        join l[STREAMS];
+        for (int s = 0; s < STREAMS && joins; s++)
+            l[s] = join_of(g, c, s, i - half - 1);
         for (int64_t k = 0; k < c->layers[i]; k++) {
             weft_graph_push(g, "transformer_blocks.%d.%d", (int)i, (int)k);
+            for (int s = 0; s < STREAMS && joins && k == 0; s++)
+                x[s] = join_by(g, c, &l[s], x[s], skip[c->stages - 1 - i][s]);
             block(g, c, x, to, n, n > 1 && k % 2 == 1, i + 1 == c->stages && k + 1 == c->layers[i]);
             weft_graph_pop(g);
         }

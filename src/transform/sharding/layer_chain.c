@@ -21,15 +21,20 @@ static weft_status no_memory(const weft_graph *g)
                           (int)weft_graph_node_count(g));
 }
 
+/* Length of ".N" at the beginning of a name. 0: no number */
+static size_t number_length(const char *name)
+{
+    const size_t digits = *name == '.' ? strspn(name + 1, "0123456789") : 0;
+    return digits > 0 && (name[1 + digits] == '.' || !name[1 + digits]) ? 1 + digits : 0;
+}
+
 /* Length of the unit's name at the beginning of a scope below the trunk: a component and its
- * number, if any. */
+ * number, if any, or two numbers: a stage and a block of the stage. */
 static size_t unit_length(const char *name, bool *numbered)
 {
-    const size_t first = strcspn(name, ".");
-    const char *next = name[first] ? name + first + 1 : "";
-    const size_t digits = strspn(next, "0123456789");
-    *numbered = digits > 0 && (next[digits] == '.' || next[digits] == 0);
-    return *numbered ? first + 1 + digits : first;
+    const size_t first = strcspn(name, "."), number = number_length(name + first);
+    *numbered = number > 0;
+    return first + number + (number ? number_length(name + first + number) : 0);
 }
 
 /* The name of node n's unit, in the chain's arena. */

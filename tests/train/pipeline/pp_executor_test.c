@@ -33,7 +33,7 @@ enum {
     SIDE = 6,
     CHANNELS = 3,
     WIDTH = 20,
-    NETWORKS = 4
+    NETWORKS = 5
 };
 
 typedef struct network {
@@ -42,6 +42,7 @@ typedef struct network {
     int64_t frames, side;
     int64_t activation; /* bytes that a block sends; U-ViT's */
     int reference;      /* index among the runs of one rank */
+    bool pooled;        /* takes the pooled embedding of a text */
 } network;
 
 static const network wan = {
@@ -83,6 +84,28 @@ static const network deep = {"{\"_class_name\":\"UViT\",\"img_size\":6,\"patch_s
                              SIDE,
                              BATCH *(2 + SIDE * SIDE / 4) * WIDTH * 4,
                              2};
+/* SUV: stages of 1, 2, 3, 2 and 1 subsequences. The two skips, and what a block sends, are tokens of
+ * the video (2 x 3 x 3) and of the text (4). */
+static const network suv = {"{\"_class_name\":\"SparseUMMDiT\",\"num_heads\":2,\"head_dim\":16,"
+                            "\"in_channels\":3,\"out_channels\":3,\"caption_channels\":6,"
+                            "\"timestep_embed_dim\":8,\"pooled_projection_dim\":5,"
+                            "\"num_layers\":[2,2,2,2,2],\"sparse_n\":[1,2,3,2,1]}",
+                            false,
+                            2,
+                            SIDE,
+                            BATCH *(2 * SIDE * SIDE / 4 + 4) * 32 * 4,
+                            4,
+                            true};
+/* Open-Sora-Plan 1.5: 32 blocks in 7 stages, three skips; one frame of 16 x 16 latents */
+static const network plan15 = {
+    "{\"_class_name\":\"SparseUMMDiT\",\"in_channels\":3,\"out_channels\":3,\"caption_channels\":6,"
+    "\"pooled_projection_dim\":5}",
+    false,
+    1,
+    16,
+    BATCH *(16 * 16 / 4 + 4) * 3072 * 4,
+    -1,
+    true};
 /* PULSE, Table III: 2.7B parameters, 258 tokens of 2,048 */
 static const network large = {
     "{\"_class_name\":\"UViT\",\"img_size\":32,\"patch_size\":2,\"in_chans\":3,\"embed_dim\":2048,"
@@ -125,6 +148,8 @@ static weft_graph *whole_graph(const network *net, const weft_model *model)
         p.at[WEFT_PORT_LABEL] = weft_input(g, "batch.label", WEFT_I32, WEFT_SHAPE(BATCH));
     else
         p.at[WEFT_PORT_TEXT] = weft_input(g, "batch.text", WEFT_F32, WEFT_SHAPE(BATCH, 4, 6));
+    if (net->pooled)
+        p.at[WEFT_PORT_POOLED] = weft_input(g, "batch.pooled", WEFT_F32, WEFT_SHAPE(BATCH, 5));
     const weft_value target = weft_input(g, "batch.target", WEFT_F32, shape);
     weft_model_call(g, model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, true, &p);
     const weft_value error = weft_sub(g, p.at[WEFT_PORT_PREDICTION], target);
@@ -164,8 +189,8 @@ static void fill(const weft_step *step, const char *name, weft_tensor *to, int64
     }
 }
 
-static const char *const inputs[] = {"batch.latents", "batch.timestep", "batch.text", "batch.label",
-                                     "batch.target"};
+static const char *const inputs[] = {"batch.latents", "batch.timestep", "batch.text",
+                                     "batch.label",   "batch.pooled",   "batch.target"};
 
 static void set(weft_tensor *t, double value)
 {
@@ -540,6 +565,18 @@ Test(pipe, long_skips)
             {&deep, "pp=8", "wave", 0, NULL, 2 * (8 - 1)});
 }
 
+/* SUV has 10 blocks, which read the skips in the first block of a stage, and the layers after the
+ * blocks. In a row over two ranks, the border has an activation and both skips; over four ranks,
+ * the borders have 1, 2 and 1 skips. Folded, both skips stay on their rank: 2 (D - 1) activations. */
+Test(pipe, long_skips_of_video_and_text)
+{
+    static const int64_t two[] = {0, 5, -1}, four[] = {0, 3, 6, 8, -1};
+    COMPARE({&suv, "pp=2", "1f1b", 0, two, 1 + 2}, {&suv, "pp=2", "wave", 0, NULL, 2 * (2 - 1)},
+            {&suv, "pp=2", "zero-bubble"}, {&suv, "pp=2,dp=2", "wave"}, {&suv, "pp=2,tp=2", "wave"},
+            {&suv, "pp=2,cp=2", "1f1b"}, {&suv, "pp=4", "1f1b", 0, four, 2 + 3 + 2},
+            {&suv, "pp=4", "wave", 0, NULL, 2 * (4 - 1)});
+}
+
 static int64_t count_sent(const layout *l)
 {
     job many[RANKS];
@@ -569,5 +606,25 @@ Test(pipe, long_skips_at_the_sizes_of_the_paper)
             count_sent(&(layout){&large, mesh, "wave", 0, NULL, 2 * (d - 1), true});
         cr_expect_leq((double)folded, 0.15 * (double)row, "%d stages: %g of it", d,
                       (double)folded / (double)row);
+    }
+}
+
+/* At the sizes of Open-Sora-Plan 1.5 a skip leaves blocks 1, 5 and 11 and enters blocks 30, 26 and
+ * 20. Stages in a row send a skip over every border between both; the one of block 11 is also the
+ * activation at the border after this block. The folded schedule sends half of the bytes with two
+ * ranks and two thirds with eight. */
+Test(pipe, skips_of_suv_at_the_published_sizes)
+{
+    static const struct {
+        const char *mesh;
+        int64_t cut[9], row, folded;
+    } rows[] = {
+        {"pp=2", {0, 16, -1}, 1 + 3, 2},
+        {"pp=4", {0, 8, 16, 24, -1}, 3 + (3 + 3 + 1), 6},
+        {"pp=8", {0, 4, 8, 12, 16, 20, 24, 28, -1}, 7 + (7 + 5 + 2), 14},
+    };
+    for (int i = 0; i < WEFT_COUNT(rows); i++) {
+        count_sent(&(layout){&plan15, rows[i].mesh, "1f1b", 0, rows[i].cut, rows[i].row, true});
+        count_sent(&(layout){&plan15, rows[i].mesh, "wave", 0, NULL, rows[i].folded, true});
     }
 }

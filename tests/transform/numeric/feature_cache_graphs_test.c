@@ -24,6 +24,10 @@ static const example others[] = {
      "\"block_out_channels\":[4,6],\"layers_per_block\":1,\"norm_num_groups\":2,"
      "\"in_channels\":2,\"out_channels\":2,\"cross_attention_dim\":3,\"attention_head_dim\":2}",
      {2, 1, 4, 3, 3}, 0, 0, false},
+    {"{\"_class_name\":\"SparseUMMDiT\",\"num_heads\":2,\"head_dim\":16,\"in_channels\":2,"
+     "\"out_channels\":2,\"num_layers\":[2,2,2],\"sparse_n\":[1,2,1],"
+     "\"timestep_embed_dim\":4,\"caption_channels\":5,\"pooled_projection_dim\":3}",
+     {2, 2, 4, 8, 4}, 0, 0, false},
 };
 /* clang-format on */
 
