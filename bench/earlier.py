@@ -2,7 +2,8 @@
 """bench/earlier.py EARLIER BUILD [PART...]: times of an earlier commit and of this one, on simulated processors.
 
 EARLIER is the build of the earlier commit, with the sources of bench/kernels and bench/models of this commit. PARTS are
-kernels, models and generation (the latter needs WEFT_PEER_PYTHON, which makes a model of random weights). Each part runs
+kernels, models and generation (the latter needs WEFT_PEER_PYTHON, which makes a model of random weights), or
+kernels:PATTERN for kernels whose names contain PATTERN. Each part runs
 with WEFT_CPU_ISA=avx2 and avx512, in f32 and bf16, on one thread. The builds run by turns, and the least times count. Rows
 that seem slower are measured again, also by turns. A ratio below 1 means that this commit is slower."""
 import os
@@ -77,8 +78,9 @@ parts = sys.argv[3:] or ["kernels", "models", "generation"]
 with tempfile.TemporaryDirectory() as scratch:
     if "generation" in parts:
         output([os.environ["WEFT_PEER_PYTHON"], "bench/peer_generate.py", "make", "wan", f"{scratch}/wan"])
-    measures = {"kernels": kernels_of, "models": models_of, "generation": lambda b, isa: generation_of(b, isa, f"{scratch}/wan")}
+    measures = {"models": models_of, "generation": lambda b, isa: generation_of(b, isa, f"{scratch}/wan")}
     print("| part | work | type | instructions | earlier ms | ms | earlier over now |\n|---|---|---|---|---|---|---|")
     for part in parts:
+        name, _, pattern = part.partition(":")
         for isa in SETS:
-            run(measures[part], isa)
+            run((lambda b, i, p=pattern: kernels_of(b, i, p)) if name == "kernels" else measures[name], isa)

@@ -37,7 +37,7 @@
 #   bench-half                  bf16 and int8 next to f32 and PyTorch in bf16, on one thread
 #                               (B=kernels, models, generation, memory, bounds: one part)
 #   bench-earlier EARLIER=BUILD times of an earlier build and of this one with AVX2 and AVX-512
-#                               (B=kernels, models, generation: one part)
+#                               (B=kernels, kernels:PATTERN, models, generation: one part)
 #   bench-memory                a DiT with memory limits
 #   bench-shared-devices        videos that share 8 simulated H100 under several policies
 #                               (JOBS, SEEDS)
