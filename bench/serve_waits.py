@@ -6,7 +6,7 @@ requests may make them wrong. `weft simulate serve --predictions` replays the me
 waits that the same forecasts predict within 25 % when all seconds are exact, and for the largest share that any forecast has
 which knows how often requests arrive, but not when. Prints a table for tools/bench_tables.py. Times are taken by
 the client, because the server's are whole seconds. JOBS (60) of a trace, ROUNDS (1) traces, LOADS ("0.5 0.8"),
-POLICIES ("fifo srpt edf"; share has two ranks), PROFILE: file of the profile, RAW: file for the jobs. The demo's model takes ten minutes."""
+POLICIES ("fifo srpt edf"; share and elastic have two ranks, which need two processors), PROFILE: file of the profile, RAW: file for the jobs. The demo's model takes ten minutes."""
 import json
 import os
 import random
@@ -23,13 +23,14 @@ WEFT, MODEL = os.path.abspath(sys.argv[1]), os.path.abspath(os.environ["MODEL"])
 JOBS, ROUNDS = int(os.environ.get("JOBS", "60")), int(os.environ.get("ROUNDS", "1"))
 # frames, steps
 SIZES = ((5, 30), (13, 30), (13, 60), (13, 120))
+SHARED = {"share": ["--policy", "share", "--ranks", "2"], "elastic": ["--policy", "share", "--ranks", "2", "--elastic"]}
 FINAL = ("completed", "failed", "cancelled", "parked")
 
 
 class Server:
     def __init__(self, folder, policy, profile):
         self.process = subprocess.Popen([WEFT, "serve", "--model", "demo=" + MODEL, "--state", folder, "--listen", "127.0.0.1:0",
-                                         "--policy", policy, "--on", profile, *(["--ranks", "2"] if policy == "share" else [])], stderr=subprocess.PIPE, text=True,
+                                         "--on", profile, *SHARED.get(policy, ["--policy", policy])], stderr=subprocess.PIPE, text=True,
                                         env=dict(os.environ, WEFT_LOG_FORMAT="json"))
         for line in self.process.stderr:
             message = json.loads(line) if line.startswith("{") else {}
@@ -133,7 +134,7 @@ def row(folder, policy, load, traces):
     runs = [pair for trace in traces for pair in trace]
     took = [job["end"] - p["arrival"] for p, job in runs]
     more = ["-", "-", "-", "-"]
-    if policy != "share":
+    if policy not in SHARED:
         simulated = [replay(folder, policy, trace) for trace in traces]
         least = statistics.mean(s["least_mean"] for s in simulated)
         exact, best = (100 * statistics.mean(s["prediction"][key] for s in simulated) for key in ("near", "bound"))

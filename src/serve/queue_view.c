@@ -126,7 +126,7 @@ static weft_status read_past(weft_queue_view *v, weft_queue_store *store,
 
 /* The seconds of the first jobs by their ranks. */
 static weft_status read_sizes(weft_queue_view *v, weft_queue_store *store,
-                              const weft_share_moment *m)
+                              const weft_share_moment *m, double finish)
 {
     weft_queue_job job;
     bool found;
@@ -135,7 +135,7 @@ static weft_status read_sizes(weft_queue_view *v, weft_queue_store *store,
         WEFT_TRY(weft_queue_store_at(store, v->entries[i].number, &job, &found));
         if (!found)
             continue;
-        weft_share_size(&job, m->elastic, v->pace, m->ranks, &v->sizes[i]);
+        weft_share_size(&job, m->elastic, v->pace, finish, m->ranks, &v->sizes[i]);
         weft_queue_job_free(&job);
     }
     return WEFT_OK;
@@ -162,7 +162,7 @@ static weft_status read_jobs(weft_queue_view *v, weft_queue_store *store,
         v->entries[i].seconds = fmax(0, v->entries[i].seconds + m->finish);
     WEFT_TRY(read_past(v, store, m));
     if (m->share)
-        WEFT_TRY(read_sizes(v, store, m->share));
+        WEFT_TRY(read_sizes(v, store, m->share, m->finish));
     v->version = version;
     return WEFT_OK;
 }

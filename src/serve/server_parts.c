@@ -35,23 +35,33 @@ static double left_of(const weft_server *s, const weft_served_group *g)
     const double pace = s->pace > 0 ? s->pace : 1,
                  left = weft_job_seconds_left_since(&g->progress, pace * g->decode,
                                                     weft_now() - g->told, &step);
-    return left >= 0 ? left
-                     : fmax(0, s->rules.start + pace * g->batch.seconds - (weft_now() - g->since));
+    return left >= 0 ? left : fmax(0, g->start + pace * g->batch.seconds - (weft_now() - g->since));
 }
 
-/* The running jobs of shared ranks. */
+static int degree_index(int64_t ranks)
+{
+    int k = 0;
+    while (1 << k < ranks)
+        k++;
+    return k;
+}
+
+/* The running jobs and the idle workers of shared ranks. */
 static void set_share(weft_server *s)
 {
     weft_share_moment *m = &s->share;
     *m = (weft_share_moment){.now = weft_server_time(),
                              .ranks = s->options->ranks,
                              .elastic = s->options->elastic,
-                             .change = s->rules.stop + fmax(s->cold, s->rules.start)};
+                             .change = s->rules.stop + fmax(s->cold, s->rules.start),
+                             .warm = s->rules.start};
     for (const weft_served_group *g = s->groups; g < s->groups + s->group_count; g++) {
         const int64_t steps = weft_job_steps(&g->progress) - g->progress.done;
         if (g->running[0])
-            m->held[m->count++] = (weft_share_held){g->number, g->ranks, left_of(s, g),
+            m->held[m->count++] = (weft_share_held){g->number, g->ranks, left_of(s, g) + s->finish,
                                                     g->progress.total ? steps : 0};
+        else if (g->worker)
+            m->idle[degree_index(g->ranks)]++;
     }
 }
 

@@ -36,6 +36,7 @@ typedef struct weft_served_group {
     weft_loaded_weights weights; /* of the worker */
     weft_worker_progress progress;
     double decode; /* predicted seconds of the running job's decoding; 0: unknown */
+    double start;  /* expected seconds of the running job's start */
     double since;  /* weft_now() of the start of the running job */
     double told;   /* weft_now() of the last progress */
     double scale;  /* seconds of the price per predicted second on these ranks; 0: 1 */

@@ -21,8 +21,8 @@ static int64_t ranks_to_keep(const weft_queue_job *job, const json_t *request, b
     return job->started > 0 && !elastic ? json_integer_value(json_object_get(request, "ranks")) : 0;
 }
 
-void weft_share_size(const weft_queue_job *job, bool elastic, double pace, int64_t all,
-                     weft_elastic_size *size)
+void weft_share_size(const weft_queue_job *job, bool elastic, double pace, double finish,
+                     int64_t all, weft_elastic_size *size)
 {
     json_t *request = json_loads(job->request, 0, NULL);
     const double given = json_number_value(json_object_get(request, "steps")),
@@ -30,7 +30,8 @@ void weft_share_size(const weft_queue_job *job, bool elastic, double pace, int64
                  left = job->remaining > 0 && job->seconds > 0 ? job->remaining / job->seconds : 1;
     const int64_t kept = ranks_to_keep(job, request, elastic);
     bool found = false;
-    *size = (weft_elastic_size){.steps = (int64_t)fmax(1, round(steps * left))};
+    *size = (weft_elastic_size){.steps = (int64_t)fmax(1, round(steps * left)),
+                                .decode = fmax(0, finish)};
     for (int k = 0; k < WEFT_ELASTIC_DEGREES; k++) {
         const double seconds = seconds_on(request, 1 << k);
         const bool can = seconds > 0 && 1 << k <= all && (!kept || kept == 1 << k);
@@ -200,8 +201,11 @@ weft_status weft_share_predict(const weft_queue_view *v, const weft_queue_entry 
     const weft_share_moment *m = v->moment.share;
     const int64_t exact = count_of(v), all = v->count + (last != NULL),
                   count = last && exact == v->count ? exact + 1 : exact;
-    const weft_elastic_rules rules = {
-        .policy = WEFT_ELASTIC_START, .devices = m->ranks, .change = m->change};
+    const weft_elastic_rules rules = {.policy = WEFT_ELASTIC_START,
+                                      .devices = m->ranks,
+                                      .change = m->change,
+                                      .workers = m->idle,
+                                      .warm = m->warm};
     weft_elastic_job *jobs;
     double end = v->moment.now;
     WEFT_TRY(WEFT_NEW(jobs, count, "the forecast of %" PRId64 " jobs", count));

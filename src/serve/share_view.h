@@ -22,7 +22,9 @@ typedef struct weft_share_moment {
     double now; /* seconds since 1970 */
     int64_t ranks;
     bool elastic;  /* the ranks of a job can change between two steps */
-    double change; /* seconds that a change of the ranks, or a start, takes */
+    double change; /* seconds that a change of the ranks, or the start of a worker, takes */
+    double warm;   /* seconds that the start of a job on an idle worker takes */
+    int64_t idle[WEFT_ELASTIC_DEGREES]; /* workers without a job, on 1, 2, 4 and 8 ranks */
     weft_share_held held[WEFT_SHARE_RANKS];
     int count;
 } weft_share_moment;
@@ -33,10 +35,11 @@ typedef struct weft_share_choice {
 } weft_share_choice;
 
 /* Seconds of a job by its ranks, from its request: {"steps", "degrees": [{"ranks", "seconds"}],
- * "ranks": of its last run}. A job that has finished steps keeps its ranks unless `elastic`. Only
+ * "ranks": of its last run}. `finish`: measured seconds of the end of a video beyond its decoding,
+ * which steps do not have. A job that has finished steps keeps its ranks unless `elastic`. Only
  * remaining steps count. A job that was accepted without degrees can have `all` ranks. */
-void weft_share_size(const weft_queue_job *job, bool elastic, double pace, int64_t all,
-                     weft_elastic_size *size);
+void weft_share_size(const weft_queue_job *job, bool elastic, double pace, double finish,
+                     int64_t all, weft_elastic_size *size);
 
 struct weft_queue_view;
 struct weft_queue_forecast;

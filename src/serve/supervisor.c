@@ -240,6 +240,7 @@ static weft_status start(supervisor *v, const weft_queue_job *jobs, int count, d
     g->decode = decode_of(s, jobs, started);
     g->since = weft_now();
     v->cold = !v->worker.child.pid || !v->used;
+    g->start = v->cold ? s->cold : s->rules.start;
     v->start = -1;
     v->denoised = 0;
     v->signalled = v->discards = false;

@@ -82,19 +82,21 @@ Test(share_view, a_size_has_the_steps_that_remain)
     weft_elastic_size s;
     weft_queue_job job = {.request = (char *)(uintptr_t)("{" DEGREES ", \"ranks\": 2}"),
                           .seconds = 5};
-    weft_share_size(&job, false, 2, 4, &s);
+    weft_share_size(&job, false, 2, 0, 4, &s);
     cr_assert(s.steps == 10 && s.step[0] == 2 && s.step[1] == 1.2 && s.step[2] == 1 &&
               isinf(s.step[3]) && s.decode == 0);
-    weft_share_size(&job, false, 1, 2, &s);
+    weft_share_size(&job, false, 1, 0, 2, &s);
     cr_assert(s.step[1] == 0.6 && isinf(s.step[2])); /* more ranks than the server has */
+    weft_share_size(&job, false, 1, 0.25, 2, &s);
+    cr_assert_eq(s.decode, 0.25); /* the end of a video has no steps */
     job.started = 900;
     job.remaining = 2; /* of 5 seconds: 4 of 10 steps */
-    weft_share_size(&job, false, 1, 4, &s);
+    weft_share_size(&job, false, 1, 0, 4, &s);
     cr_assert(s.steps == 4 && isinf(s.step[0]) && s.step[1] == 0.6 && isinf(s.step[2]));
-    weft_share_size(&job, true, 1, 4, &s);
+    weft_share_size(&job, true, 1, 0, 4, &s);
     cr_assert(s.steps == 4 && s.step[0] == 1 && s.step[2] == 0.5);
     job.request = (char *)(uintptr_t) "{\"steps\": 5}"; /* of a server without shared ranks */
-    weft_share_size(&job, false, 1, 4, &s);
+    weft_share_size(&job, false, 1, 0, 4, &s);
     cr_assert(s.steps == 2 && isinf(s.step[0]) && isinf(s.step[1]) && s.step[2] == 1);
 }
 
@@ -152,10 +154,29 @@ Test(share_view, forecasts)
     }
     const weft_queue_job job = {.request = (char *)(uintptr_t)("{" DEGREES "}"), .seconds = 5};
     const weft_queue_entry last = {.number = 9, .seconds = 5, .rank = 9, .arrival = 1000};
-    weft_share_size(&job, false, 1, 4, &size);
+    weft_share_size(&job, false, 1, 0, 4, &size);
     cr_assert_eq(weft_queue_view_predict(&v, &last, "", &size, &f), WEFT_OK);
     /* together with d: each has one of two ranks */
     cr_assert(f.position == 4 && f.start == 1010 && f.end == 1020, "%g to %g", f.start, f.end);
+    weft_queue_view_free(&v);
+    close_store();
+}
+
+/* A job that starts on an idle worker does not wait for the start of a worker. */
+Test(share_view, idle_workers_are_warm)
+{
+    weft_queue_view v = {0};
+    open_store();
+    share.change = 2;
+    share.warm = 0.5;
+    add("a", WIDE, 21, 0);
+    for (int warm = 0; warm < 2; warm++) {
+        share.idle[2] = warm;
+        weft_queue_view_free(&v);
+        update(&v);
+        const double end = weft_queue_view_find(&v, 1)->end;
+        cr_assert_float_eq(end, 1000 + (warm ? 0.5 : 2) + 21, 1e-9, "%g", end);
+    }
     weft_queue_view_free(&v);
     close_store();
 }

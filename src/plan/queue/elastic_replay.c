@@ -17,11 +17,49 @@ typedef struct replay {
     double now, used;
     double round; /* the next start of a round; 0: no rounds */
     weft_elastic_work work;
+    int64_t idle[WEFT_ELASTIC_DEGREES]; /* workers without a job */
 } replay;
 
 static bool has_rounds(const replay *r)
 {
     return r->rules->policy == WEFT_ELASTIC_TETRISERVE && r->rules->round > 0;
+}
+
+/* ---- workers -------------------------------------------------------------------------------- */
+
+static int degree_index(int64_t degree)
+{
+    int k = 0;
+    while (1 << k < degree)
+        k++;
+    return k;
+}
+
+/* Devices without a worker, before the job begins that is not busy yet. */
+static int64_t free_devices(const replay *r)
+{
+    int64_t devices = r->rules->devices;
+    for (int64_t i = 0; i < r->active_count; i++)
+        devices -= r->active[i].busy ? r->active[i].degree : 0;
+    for (int k = 0; k < WEFT_ELASTIC_DEGREES; k++)
+        devices -= r->idle[k] << k;
+    return devices;
+}
+
+/* A job starts. Returns the seconds until its first step begins. */
+static double start_worker(replay *r, int k)
+{
+    if (!r->rules->workers)
+        return r->rules->change;
+    if (r->idle[k] > 0) {
+        r->idle[k]--;
+        return r->rules->warm;
+    }
+    int64_t devices = free_devices(r);
+    for (int other = 0; other < WEFT_ELASTIC_DEGREES; other++)
+        for (; devices < 1 << k && r->idle[other] > 0; devices += 1 << other)
+            r->idle[other]--;
+    return r->rules->change;
 }
 
 /* ---- events --------------------------------------------------------------------------------- */
@@ -79,6 +117,7 @@ static void end_steps(replay *r)
             ends = e->steps < 0;
         }
         if (ends) {
+            r->idle[degree_index(e->degree)] += r->rules->workers != NULL;
             r->jobs[r->job_of[i]].end = r->now;
             r->ended++;
             continue;
@@ -105,14 +144,14 @@ static int64_t steps_of(const replay *r, const weft_elastic_entry *e, double ste
 static void begin(replay *r, int64_t i, int64_t degree)
 {
     weft_elastic_entry *e = &r->active[i];
-    int k = 0;
-    while (1 << k < degree)
-        k++;
+    const int k = degree_index(degree);
     if (r->jobs[r->job_of[i]].order < 0)
         set_start(r, &r->jobs[r->job_of[i]]);
     if (e->degree && e->degree != degree && e->steps > 0)
         r->jobs[r->job_of[i]].resizes++;
-    const double change = e->degree != degree && e->steps > 0 ? r->rules->change : 0;
+    const double change = e->degree == degree || e->steps <= 0 ? 0
+                          : e->degree                          ? r->rules->change
+                                                               : start_worker(r, k);
     double seconds = e->size->decode;
     if (e->steps > 0) {
         const int64_t steps = steps_of(r, e, e->size->step[k], change);
@@ -235,6 +274,8 @@ weft_status weft_elastic_replay(const weft_elastic_rules *rules, weft_elastic_jo
 {
     replay r = {.rules = rules, .jobs = jobs, .count = count};
     weft_status_code status = WEFT_OK;
+    if (rules->workers)
+        memcpy(r.idle, rules->workers, sizeof r.idle);
     for (int64_t i = 0; i < count; i++) {
         jobs[i].resizes = 0;
         jobs[i].order = -1;

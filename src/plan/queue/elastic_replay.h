@@ -10,6 +10,11 @@ typedef struct weft_elastic_rules {
     int64_t devices;
     double change; /* seconds of a change of the degree, or of a start */
     double round;  /* seconds of a round of tetriserve */
+    /* Idle workers at the begin, by degree. A job that starts on as many devices as an idle worker
+     * has takes this worker, in `warm` seconds. Another start takes `change` seconds, and ends idle
+     * workers whose devices it needs. NULL: every start takes `change` seconds. */
+    const int64_t *workers;
+    double warm;
 } weft_elastic_rules;
 
 typedef struct weft_elastic_score {

@@ -299,3 +299,29 @@ Test(elastic, tables_are_checked)
     }
     unlink(path);
 }
+
+/* A start on an idle worker of the same devices takes `warm` seconds; another start takes `change`
+ * seconds and ends idle workers if it needs their devices. */
+Test(elastic, idle_workers_start_fast)
+{
+    enum { JOBS = 4 };
+    static const weft_elastic_size narrow = {"narrow", 1, {1, INFINITY, INFINITY, INFINITY}, 0, 1},
+                                   wide = {"wide", 1, {INFINITY, 1, INFINITY, INFINITY}, 0, 1};
+    const int64_t workers[WEFT_ELASTIC_DEGREES] = {2};
+    const weft_elastic_rules rules = {.policy = WEFT_ELASTIC_START,
+                                      .devices = 2,
+                                      .change = 0.5,
+                                      .workers = workers,
+                                      .warm = 0.125};
+    weft_elastic_job jobs[JOBS] = {{.size = &narrow, .arrival = 1},
+                                   {.size = &wide, .arrival = 10},
+                                   {.size = &wide, .arrival = 20},
+                                   {.size = &narrow, .arrival = 30}};
+    cr_assert_eq(weft_elastic_replay(&rules, jobs, JOBS, NULL), WEFT_OK);
+    const double ends[JOBS] = {1 + 0.125 + 1, 10 + 0.5 + 1, 20 + 0.125 + 1, 30 + 0.5 + 1};
+    for (int i = 0; i < JOBS; i++)
+        cr_assert_eq(jobs[i].end, ends[i], "job %d: %g", i, jobs[i].end);
+    const weft_elastic_rules cold = {.policy = WEFT_ELASTIC_START, .devices = 2, .change = 0.5};
+    cr_assert_eq(weft_elastic_replay(&cold, jobs, JOBS, NULL), WEFT_OK);
+    cr_assert(jobs[0].end == 2.5 && jobs[2].end == 21.5);
+}
