@@ -1,4 +1,4 @@
-/* The image encoder of a denoiser withwith an input for an image tokens. */
+/* The image encoder of a denoiser with an input for an image. */
 #ifndef WEFT_GENERATE_CONDITIONING_IMAGE_ENCODER_H
 #define WEFT_GENERATE_CONDITIONING_IMAGE_ENCODER_H
 
