@@ -121,6 +121,14 @@ refuse model-input-unsupported key=--frame-lag -- --model "$framepack" --image x
 refuse model-input-unsupported key=--window-mode -- --model "$framepack" --image x.png --window-mode history --window 12 --frames 13 --height 32 --width 32
 refuse option-conflict key=--feature-cache -- --model "$skyreels" --frame-lag 1 --feature-cache fast --frames 13 --height 32 --width 32
 refuse option-conflict key=--control -- --model "$SRC/tests/golden/pipelines/wan_vace" --frames 9 --height 32 --width 32 --video x.png --control x.png
+# Wan Animate: what its poses, face and background need, and what it has no meaning for
+animate=$SRC/tests/golden/pipelines/wan_animate
+moved=(--model "$animate" --height 32 --width 32 --guidance-scale 1 --image "$animate/image.png" --control "$animate/control.png")
+refuse video-input key=--face -- "${moved[@]}" --frames 9
+refuse video-input key=--mask -- "${moved[@]}" --frames 9 --face "$animate/face.png" --video "$animate/video_replace.png"
+refuse model-input-unsupported key=--window-mode -- "${moved[@]}" --frames 9 --face "$animate/face.png" --window 5
+refuse video-size key=--window-overlap -- "${moved[@]}" --face "$animate/face.png" --frames 13 --window 9 --window-overlap 2 --window-mode continue
+refuse model-input-unsupported key=--face -- --model "$SRC/tests/golden/pipelines/wan_vace" --frames 9 --height 32 --width 32 --face "$animate/face.png"
 refuse option-no-effect key=--negative-prompt 'text~=--true-cfg-scale' -- --model $flux --frames 1 --height 64 --width 96 --negative-prompt blurry
 refuse option-required key=--true-cfg-scale -- --model $flux --frames 1 --height 64 --width 96 --guidance-method true_cfg
 refuse option-invalid key=--max-sequence-length value=513 -- --model $flux --frames 1 --height 64 --width 96 --max-sequence-length 513

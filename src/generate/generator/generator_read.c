@@ -402,6 +402,12 @@ static weft_status lay_windows(weft_generator *p)
                           o->window_overlap);
     if (!o->window)
         return WEFT_OK;
+    if (weft_model_takes_port(p->model.denoiser).form == WEFT_FRAME_CONDITION_CHARACTER)
+        return weft_error(
+            WEFT_MSG_MODEL_INPUT_UNSUPPORTED, WEFT_AT(.key = "--window-mode", .value = "blend"),
+            "each window of %s begins with the image of the character, so windows are "
+            "not blended. Use --window-mode continue.",
+            weft_model_class(p->model.denoiser));
     const int64_t window = weft_grid_latent_frames(&grid, o->window),
                   patch = p->model.patch.factor[0],
                   nearest = ((window > 2 ? window : 2) + patch - 1) / patch * patch;
