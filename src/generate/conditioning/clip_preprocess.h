@@ -9,7 +9,8 @@
  * file exists. The defaults are CLIP's, for an encoder of images of `side` pixels. */
 weft_status weft_clip_picture_processor(const char *folder, int64_t side, weft_clip_processor *p);
 /* Each fills to[crop, crop, 3]. Sources: an image file; a frame of a canvas in [-1,1], rounded as
- * if read from an image file unless p->unrounded; a file that is first resized to the canvas; black. */
+ * if read from an image file unless p->unrounded; a file that is first resized to the canvas;
+ * black. */
 weft_status weft_clip_picture_file(const weft_clip_processor *p, const char *path, float *to);
 weft_status weft_clip_picture_frame(const weft_clip_processor *p, const weft_canvas *size,
                                     const float *frame, float *to);

@@ -21,8 +21,8 @@ typedef struct weft_image_encoder {
 /* False if the folder has no encoder. A model that also works without an image may be trained
  * without image tokens; published folders have the encoder. */
 bool weft_image_encoder_there(const weft_visual_condition_setup *setup);
-/* Compiles the program for `images` images, and sets visual->image_tokens and image_width. The error
- * of an encoder that does not fit the denoiser has the sizes of both. */
+/* Compiles the program for `images` images, and sets visual->image_tokens and image_width. The
+ * error of an encoder that does not fit the denoiser has the sizes of both. */
 weft_status weft_image_encoder_open(const weft_visual_condition_setup *setup, int images,
                                     weft_visual_condition *visual, weft_image_encoder *encoder);
 /* Reads the weights, once. */

@@ -8,9 +8,9 @@
  *     inner channels, 3x3 in each channel, gate, 1x1 convolution, norm, add
  *
  * Halving puts 2x2 pixels into channels; doubling is the inverse. Both add the channels themselves,
- * as means of groups or repeated. Channels of [q k v] are cut in this order into groups of q, k, v of
- * one head. Channels of a further scale are cut as well. A first level without blocks has no channels
- * of its own: conv_in and conv_out change the size.
+ * as means of groups or repeated. Channels of [q k v] are cut in this order into groups of q, k, v
+ * of one head. Channels of a further scale are cut as well. A first level without blocks has no
+ * channels of its own: conv_in and conv_out change the size.
  *
  * Shape letters: B batch, T frames, Y/X rows, columns, N = Y X, C channels, Z latent channels, I
  * width of q, H heads, D head width. */
@@ -386,7 +386,8 @@ static const char *const downsample_words[] = {"\"pixel_unshuffle\"", "\"conv\""
      .capacity = MAX_LEVELS, .length = levels_of, .words = block_words, .spread = true, \
      .help = "blocks of each level"}, \
     {#half "_layers_per_block", WEFT_FIELD_I64S, AT(half.layers), layers_, 0, 64, \
-     .capacity = MAX_LEVELS, .length = levels_of, .help = "blocks per level; 0: first level only"}, \
+     .capacity = MAX_LEVELS, .length = levels_of, \
+     .help = "blocks per level; 0: first level only"}, \
     {#half "_qkv_multiscales", WEFT_FIELD_WORDS, AT(half.scale), "[[], [], [], [5], [5], [5]]", \
      .capacity = MAX_LEVELS, .length = levels_of, .words = scale_words, \
      .help = "kernel side of a further scale of queries, keys and values"}
@@ -424,8 +425,8 @@ static const weft_named_config sizes[] = {
     {NULL, NULL},
 };
 
-/* Key mapping of the authors' files with shortcuts, convolutions that halve, and blocks in the first
- * level. 1x1 convolutions of the attention are matrices here. */
+/* Key mapping of the authors' files with shortcuts, convolutions that halve, and blocks in the
+ * first level. 1x1 convolutions of the attention are matrices here. */
 static const weft_rename_rule original[] = {
     {"encoder.project_in.conv",                  "encoder.conv_in"},
     {"encoder.project_out.main.op_list.0.conv",  "encoder.conv_out"},

@@ -192,7 +192,8 @@ static const weft_field fields[] = {
     {"num_single_layers", WEFT_FIELD_I64, AT(single_layers), "40", 0, 1024,
      .help = "blocks with the same layers for video and text"},
     {"num_decoder_layers", WEFT_FIELD_I64, AT(decoder_layers), "0", 0, 1024,
-     .help = "number of the last blocks that run on the input, with the video in the place of the text"},
+     .help = "number of the last blocks that run on the input, with the video in the place of "
+             "the text"},
     WEFT_MLP_RATIO_FIELD(AT(mlp_ratio), "4.0"),
     WEFT_PATCH_FIELD(AT(patch), "2"),
     {"patch_size_t", WEFT_FIELD_I64, AT(patch_t), "1", 1, 64, .help = "latent frames of a token"},

@@ -1,5 +1,5 @@
-/* Gemma 2, Gemma 3 and T5Gemma 2 as text encoders (transformers' Gemma2Model, Gemma3TextModel and the
- * text part of T5Gemma2Encoder). Parameters have the names of the class. Published files have a
+/* Gemma 2, Gemma 3 and T5Gemma 2 as text encoders (transformers' Gemma2Model, Gemma3TextModel and
+ * the text part of T5Gemma2Encoder). Parameters have the names of the class. Published files have a
  * prefix before the names: a key mapping.
  *
  *   tokens, times sqrt(width) --> blocks --> RMS norm
@@ -103,8 +103,8 @@ static weft_value feed_forward(weft_graph *g, const gemma *c, weft_value x)
     return x;
 }
 
-/* (S,S) at (key, query): 1 at keys in the window around a query, which has one key more before it if
- * its width is even. */
+/* (S,S) at (key, query): 1 at keys in the window around a query, which has one key more before it
+ * if its width is even. */
 static weft_value around(weft_graph *g, int64_t length, int64_t window)
 {
     float *at = weft_calloc(length * length, sizeof *at);

@@ -175,7 +175,8 @@ static const weft_key_mapping mappings[] = {
 const weft_family weft_family_siglip_vision = {
     .class_name = "SiglipVisionModel", .role = WEFT_ROLE_IMAGE_ENCODER,
     .scope = "image_encoder", .stem = "model", .library = "transformers",
-    .model_type = "siglip_vision_model", .joint = {"siglip|t5gemma2_encoder", "vision_config", NULL},
+    .model_type = "siglip_vision_model",
+    .joint = {"siglip|t5gemma2_encoder", "vision_config", NULL},
     .config_bytes = sizeof(siglip), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
