@@ -555,8 +555,14 @@ struct weft_family {
     const char *stem;     /* stem of the names of weight files */
     const char *library;  /* library next to the class in model_index.json */
     const char *pipeline; /* denoisers: class of the pipeline in model_index.json */
-    /* The class for a config, if it depends on the config. NULL: `pipeline` */
-    const char *(*pipeline_of)(const void *config);
+    /* Denoisers: the class of models that were trained with a given first frame. NULL: `pipeline` */
+    const char *image_pipeline;
+    /* The class, if it depends on the config. `image`: trained with a given first frame. NULL: the
+     * classes above */
+    const char *(*pipeline_of)(const void *config, bool image);
+    /* Denoisers: key of model_index.json that is true if given frames have a timestep of their own
+     * (WEFT_FRAME_CONDITION_TIMES). NULL: none */
+    const char *times_key;
     const char *autoencoder; /* denoisers: autoencoder class of the published models */
     bool clamps;             /* autoencoders: the reference's forward() clamps its output */
     bool packs;              /* denoisers: accepts weft_ports.packed without image tokens */

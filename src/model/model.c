@@ -741,10 +741,12 @@ weft_status weft_model_accepts(const weft_model *model, const weft_port *provide
     return WEFT_OK;
 }
 
-const char *weft_model_pipeline(const weft_model *model)
+const char *weft_model_pipeline(const weft_model *model, bool image)
 {
     const weft_family *f = model->family;
-    return f->pipeline_of ? f->pipeline_of(model->config) : f->pipeline;
+    if (f->pipeline_of)
+        return f->pipeline_of(model->config, image);
+    return image && f->image_pipeline ? f->image_pipeline : f->pipeline;
 }
 
 weft_shape weft_model_shape(const weft_model *model, const weft_model_size *size, weft_port port)

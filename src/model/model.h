@@ -64,8 +64,8 @@ bool weft_model_takes(const weft_model *model, weft_port port);
  * verb for the error message. */
 weft_status weft_model_accepts(const weft_model *model, const weft_port *provided, int count,
                                const char *who);
-/* Class of the model's pipeline in model_index.json. */
-const char *weft_model_pipeline(const weft_model *model);
+/* Class of the model's pipeline in model_index.json. `image`: trained with a given first frame. */
+const char *weft_model_pipeline(const weft_model *model, bool image);
 weft_shape weft_model_shape(const weft_model *model, const weft_model_size *size, weft_port port);
 
 /* Adds an input for `port` to the graph, named <prefix><port's name>. */

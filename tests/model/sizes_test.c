@@ -296,9 +296,35 @@ Test(sizes, pipelines_of_a_family_differ_by_config)
     for (int i = 0; i < WEFT_COUNT(known); i++) {
         weft_model model;
         cr_assert_eq(weft_model_open(known[i][0], &model), WEFT_OK, "%s", weft_error_message());
-        cr_expect_str_eq(weft_model_pipeline(&model), known[i][1], "%s", known[i][0]);
+        cr_expect_str_eq(weft_model_pipeline(&model, false), known[i][1], "%s", known[i][0]);
     }
     const weft_model first = model_of("{\"_class_name\":\"CosmosTransformer3DModel\","
                                       "\"in_channels\":17}");
-    cr_expect_str_eq(weft_model_pipeline(&first), "CosmosVideoToWorldPipeline");
+    cr_expect_str_eq(weft_model_pipeline(&first, false), "CosmosVideoToWorldPipeline");
+}
+
+Test(sizes, pipelines_of_a_first_frame_have_their_own_class)
+{
+    static const char *const known[][2] = {
+        {"WanTransformer3DModel", "WanImageToVideoPipeline"},
+        {"CogVideoXTransformer3DModel", "CogVideoXImageToVideoPipeline"},
+        {"HunyuanVideoTransformer3DModel", "HunyuanVideoImageToVideoPipeline"},
+        {"LTXVideoTransformer3DModel", "LTXImageToVideoPipeline"},
+        {"LTX2VideoTransformer3DModel", "LTX2ImageToVideoPipeline"},
+        {"Kandinsky5Transformer3DModel", "Kandinsky5I2VPipeline"},
+        {"SanaVideoTransformer3DModel", "SanaImageToVideoPipeline"},
+        {"SkyReelsV2Transformer3DModel", "SkyReelsV2DiffusionForcingImageToVideoPipeline"},
+        /* its class for images needs an image encoder, which exports do not have */
+        {"HunyuanVideo15Transformer3DModel", "HunyuanVideo15Pipeline"},
+    };
+    for (int i = 0; i < WEFT_COUNT(known); i++) {
+        char json[100];
+        snprintf(json, sizeof json, "{\"_class_name\":\"%s\"}", known[i][0]);
+        const weft_model model = model_of(json);
+        cr_expect_str_eq(weft_model_pipeline(&model, true), known[i][1]);
+    }
+    const weft_model channels = model_of("{\"_class_name\":\"SkyReelsV2Transformer3DModel\","
+                                         "\"in_channels\":36,\"out_channels\":16}");
+    cr_expect_str_eq(weft_model_pipeline(&channels, true), "SkyReelsV2ImageToVideoPipeline");
+    cr_expect_str_eq(weft_model_pipeline(&channels, false), "SkyReelsV2Pipeline");
 }

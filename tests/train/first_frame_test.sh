@@ -139,6 +139,20 @@ with_and_without_a_first_frame() {
     "$WEFT" generate --model runs/without/model --prompt "a red circle" --steps 2 --out without.mp4 >out.log 2>&1 || { cat out.log; fail "generation without an image"; }
 }
 check with_and_without_a_first_frame
+# model_index.json has the class that diffusers loads for images
+index_names() { # RUN CLASS
+    grep -q "\"_class_name\": \"$2\"" runs/$1/model/model_index.json || fail_with runs/$1/model/model_index.json "runs/$1: the class is not $2"
+}
+the_class_is_that_of_images() {
+    index_names none WanPipeline
+    index_names channels WanImageToVideoPipeline
+    index_names places WanImageToVideoPipeline
+    index_names latent_concat HunyuanVideoImageToVideoPipeline
+    index_names forcing SkyReelsV2DiffusionForcingImageToVideoPipeline
+    grep -q '"expand_timesteps": true' runs/places/model/model_index.json || fail "a timestep per token is not in the index"
+    ! grep -q expand_timesteps runs/channels/model/model_index.json || fail "channels have a timestep per token in the index"
+}
+check the_class_is_that_of_images
 # Kandinsky 5: in its frame, with a mark in a channel after the latents
 python3 -S - <<'PY'
 import re

@@ -120,8 +120,9 @@ weft_value weft_cosmos_hinted(weft_graph *g, const weft_model *model, const weft
 /* ---- the family ----------------------------------------------------------------------------- */
 
 /* 1.0 has learned positions in addition to the rotary ones. */
-static const char *pipeline_of(const void *config)
+static const char *pipeline_of(const void *config, bool image)
 {
+    (void)image;
     const cosmos *c = config;
     const bool first = c->net.pos_embed == WEFT_COSMOS_POS_EMBED_LEARNED;
     if (c->control.blocks)

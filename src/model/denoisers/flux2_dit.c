@@ -428,8 +428,9 @@ static bool is_klein(const void *config)
     return !is_dev(config);
 }
 
-static const char *pipeline_of(const void *config)
+static const char *pipeline_of(const void *config, bool image)
 {
+    (void)image;
     return is_dev(config) ? "Flux2Pipeline" : "Flux2KleinPipeline";
 }
 

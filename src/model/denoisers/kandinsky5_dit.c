@@ -441,6 +441,7 @@ const weft_family weft_family_kandinsky5_dit = {
     .class_name = "Kandinsky5Transformer3DModel", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
     .library = "diffusers", .pipeline = "Kandinsky5T2VPipeline",
+    .image_pipeline = "Kandinsky5I2VPipeline",
     .autoencoder = "AutoencoderKLHunyuanVideo",
     .marks = {"in_visual_dim", "num_visual_blocks"},
     .config_bytes = sizeof(kandinsky5), .field = fields, .fields = sizeof fields / sizeof *fields,

@@ -537,6 +537,7 @@ const weft_family weft_family_sana_video_dit = {
     .class_name = "SanaVideoTransformer3DModel", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
     .library = "diffusers", .pipeline = "SanaVideoPipeline",
+    .image_pipeline = "SanaImageToVideoPipeline",
     .autoencoder = "AutoencoderKLWan",
     .marks = {"num_cross_attention_heads", "rope_max_seq_len"},
     .config_bytes = sizeof(sana_video), .field = fields, .fields = sizeof fields / sizeof *fields,

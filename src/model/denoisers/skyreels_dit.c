@@ -116,6 +116,16 @@ static void frame_condition(const void *config, weft_frame_condition *cond)
             .form = WEFT_FRAME_CONDITION_TIMES, .asks = true, .frame_levels = true};
 }
 
+static const char *pipeline_of(const void *config, bool image)
+{
+    const skyreels *c = config;
+    if (!image)
+        return "SkyReelsV2Pipeline";
+    return c->wan.in_channels > c->wan.out_channels
+               ? "SkyReelsV2ImageToVideoPipeline"
+               : "SkyReelsV2DiffusionForcingImageToVideoPipeline";
+}
+
 /* clang-format off */
 static const weft_field fields[] = {
     WEFT_WAN_FIELDS("16", "8192", "32"),
@@ -158,7 +168,8 @@ static const weft_key_mapping mappings[] = {
 const weft_family weft_family_skyreels_dit = {
     .class_name = "SkyReelsV2Transformer3DModel", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
-    .library = "diffusers", .pipeline = "SkyReelsV2Pipeline", .autoencoder = "AutoencoderKLWan",
+    .library = "diffusers", .pipeline = "SkyReelsV2Pipeline", .pipeline_of = pipeline_of,
+    .autoencoder = "AutoencoderKLWan",
     .marks = {"num_attention_heads", "num_frame_per_block"},
     .config_bytes = sizeof(skyreels), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = weft_wan_check, .sizes = sizes,

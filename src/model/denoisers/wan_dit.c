@@ -83,7 +83,9 @@ static const weft_feature_cache_row caches[] = {
 const weft_family weft_family_wan_dit = {
     .class_name = "WanTransformer3DModel", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
-    .library = "diffusers", .pipeline = "WanPipeline", .autoencoder = "AutoencoderKLWan",
+    .library = "diffusers", .pipeline = "WanPipeline",
+    .image_pipeline = "WanImageToVideoPipeline", .times_key = "expand_timesteps",
+    .autoencoder = "AutoencoderKLWan",
     .packs = true, .marks = {"num_attention_heads", "freq_dim"},
     .config_bytes = sizeof(weft_wan), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = weft_wan_check, .sizes = sizes,

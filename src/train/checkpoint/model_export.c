@@ -118,7 +118,13 @@ static weft_status write_index(const weft_export *e, const char *folder)
     const weft_run last = run_at_end(e);
     const weft_run_models *m = e->models;
     json_t *index = json_object();
-    json_object_set_new(index, "_class_name", json_string(weft_model_pipeline(&m->denoiser)));
+    const bool image = e->run->condition == WEFT_CONDITION_FIRST_FRAME;
+    const char *times_key = m->denoiser.family->times_key;
+    json_object_set_new(index, "_class_name",
+                        json_string(weft_model_pipeline(&m->denoiser, image)));
+    if (image && times_key &&
+        weft_model_takes_port(&m->denoiser).form == WEFT_FRAME_CONDITION_TIMES)
+        json_object_set_new(index, times_key, json_true());
     add_to_index(index, m->denoiser.family->scope, &m->denoiser);
     const weft_companion *companion = weft_model_companion(&m->denoiser);
     if (companion)
