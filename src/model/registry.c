@@ -24,7 +24,7 @@ extern const weft_family weft_family_umt5, weft_family_t5, weft_family_clip_text
     weft_family_clip_text_projected, weft_family_clip_vision, weft_family_clip_vision_projected,
     weft_family_qwen, weft_family_qwen3, weft_family_llama, weft_family_mistral, weft_family_bert,
     weft_family_llava, weft_family_identity_encoder, weft_family_vit, weft_family_siglip_vision,
-    weft_family_gemma2, weft_family_t5gemma2;
+    weft_family_qwen_vision, weft_family_gemma2, weft_family_t5gemma2;
 
 const weft_family *const weft_families[] = {
     /* SkyReelsV2Transformer3DModel; must precede Wan, whose names its files have as well */
@@ -109,6 +109,7 @@ const weft_family *const weft_families[] = {
     /* T5Gemma2TextEncoder; must precede SigLIP, whose names its files have */
     &weft_family_t5gemma2,
     &weft_family_siglip_vision, /* SiglipVisionModel             */
+    &weft_family_qwen_vision,           /* Qwen2_5_VisionTransformerPretrainedModel */
     /* Gemma3TextModel; must precede Gemma 2 and Qwen3, whose names its files have */
     &weft_family_gemma3,
     &weft_family_gemma2,          /* Gemma2Model                   */
