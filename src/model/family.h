@@ -39,7 +39,7 @@ typedef enum weft_port {
     WEFT_PORT_IMAGE,          /* (B,L,D)      image embeddings                                   */
     WEFT_PORT_CONDITION,      /* (B,T,Y,X,C)  latents of given frames, and their mask            */
     WEFT_PORT_CONTROL,        /* (B,T,Y,X,C)  latents of a control video, and its mask           */
-    WEFT_PORT_EDITED,         /* (B,N,Y,X,C)  latents of N images to edit                        */
+    WEFT_PORT_EDITED,         /* (B,N,Y,X,C)  latents of N images to edit, or of their N tokens  */
     WEFT_PORT_FACE,           /* (B,N,Y,X,3)  pixels of a video of the face, in [-1,1]           */
     WEFT_PORT_CONTROL_SCALE,  /* (N)          strength of the control in each control block      */
     WEFT_PORT_INDEX,          /* (B,T)        time position of each latent frame              */
@@ -122,6 +122,17 @@ typedef struct weft_packed_rows {
     weft_value position[3]; /* i32 (R,N): frame, row and column of a token in its sample */
 } weft_packed_rows;
 
+/* Images among tokens, in sequence. Sizes are in tokens. `at` is the first token of an image in a
+ * text. */
+enum { WEFT_MAX_IMAGES = 8 };
+typedef struct weft_image_tokens {
+    int count;
+    struct {
+        int64_t at, rows, columns;
+    } of[WEFT_MAX_IMAGES];
+} weft_image_tokens;
+int64_t weft_image_tokens_count(const weft_image_tokens *images); /* tokens of all images */
+
 /* Values of one call. Unused ports are WEFT_NONE. */
 typedef struct weft_ports {
     weft_value at[WEFT_PORT_COUNT];
@@ -132,6 +143,9 @@ typedef struct weft_ports {
     /* Denoisers with weft_grid.caches: the call is for one block of frames, after earlier ones
      * (model/frame_cache.h). Borrowed; NULL (default): for a complete video. */
     const struct weft_frame_cache *cache;
+    /* Images of WEFT_PORT_EDITED with sizes of their own, or of WEFT_PORT_IMAGE among the tokens of
+     * a text encoder. Borrowed; NULL: none. */
+    const weft_image_tokens *images;
 } weft_ports;
 
 /* Number of ports of every video autoencoder, with the names of the references. */
@@ -148,7 +162,8 @@ typedef struct weft_model_size {
     /* Encoder layers in WEFT_PORT_TEXT_LAYERS; 0 (default): the layers needed. Tokens of
      * WEFT_PORT_TEXT2; 0 (default): `text`. */
     int64_t layers, text2;
-    int64_t edited; /* images of WEFT_PORT_EDITED; 0 (default): 1 */
+    /* Images of WEFT_PORT_EDITED, or their tokens if images have sizes of their own; 0 (default): 1 */
+    int64_t edited;
     /* Latent frames of WEFT_PORT_HISTORY, _2X and _4X; 0 (default): as published. */
     int64_t history[3];
     uint64_t present_ports; /* bit p: optional port p is present */
@@ -431,6 +446,18 @@ typedef struct weft_text_encoder_row {
     weft_port audio_text;
 } weft_text_encoder_row;
 
+/* A published pipeline that edits images of any size. The text encoder also sees the images. An
+ * image is scaled to an area, its sides are rounded to multiples of 32 pixels. */
+typedef struct weft_edit_pipeline {
+    const char *class_name;    /* in model_index.json */
+    int images;                /* maximum */
+    int64_t area, seen_area;   /* pixels of an image for the autoencoder and the text encoder */
+    const char *before, *each; /* template before all images, and of one; "#" is its number */
+    const char *image;         /* token in `each` that the image's tokens replace */
+    const char *after;         /* template after the text */
+    int64_t crop;              /* leading template tokens whose embeddings are dropped */
+} weft_edit_pipeline;
+
 /* Image conditioning of a denoiser: how it takes given frames, such as a first or a last frame. */
 typedef enum weft_frame_condition_kind {
     WEFT_FRAME_CONDITION_NONE,
@@ -607,6 +634,9 @@ struct weft_family {
     /* Sets how given frames are taken. NULL: no image conditioning. */
     void (*frame_condition)(const void *config, weft_frame_condition *cond);
     const char *frame_condition_help; /* summary of the kinds and their configs */
+    /* Pipelines whose models edit images with sizes of their own. Ends with a class_name of NULL.
+     * NULL: none */
+    const weft_edit_pipeline *edit_pipeline;
     /* default frame rate of the pipeline, frames per second; 0: 16 */
     double fps;
     /* pipeline's guidance method (diffusion/guidance.h); NULL: embedded, or cfg */

@@ -684,6 +684,14 @@ void weft_model_set_statistics(weft_model *model, const weft_grid *grid)
     of->count[0] = of->count[1] = grid->channels * frames;
 }
 
+int64_t weft_image_tokens_count(const weft_image_tokens *images)
+{
+    int64_t count = 0;
+    for (int i = 0; i < images->count; i++)
+        count += images->of[i].rows * images->of[i].columns;
+    return count;
+}
+
 weft_frame_condition weft_model_takes_port(const weft_model *model)
 {
     weft_frame_condition cond = {0};

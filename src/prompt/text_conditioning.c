@@ -6,6 +6,7 @@
 #include "nn/nn.h"
 #include "prompt/all_layers.h"
 #include "prompt/text_connectors.h"
+#include "prompt/text_images.h"
 #include "prompt/text_rows.h"
 #include "text/byte_tokenizer.h"
 #include "text/clean.h"
@@ -88,6 +89,7 @@ static int64_t only_length(const weft_model *denoiser, weft_port port)
 static int64_t crop_of(const weft_text_encoder *encoder)
 {
     return encoder->model.family->tokens ? 0
+           : encoder->edit               ? encoder->edit->crop
            : encoder->vision             ? encoder->vision->crop
                                          : encoder->row->crop;
 }
@@ -101,7 +103,8 @@ static int64_t rows_of(const weft_text_encoder *encoder)
 /* Positions that the encoder reads; an image has several. */
 static int64_t positions_of(const weft_text_encoder *encoder)
 {
-    return encoder->length + (encoder->vision ? encoder->vision->patches - 1 : 0);
+    const int64_t more = weft_image_tokens_count(&encoder->images) - encoder->images.count;
+    return encoder->length + more + (encoder->vision ? encoder->vision->patches - 1 : 0);
 }
 
 /* Determines whether the encoder has a vision input, and checks that the denoiser's row supports
@@ -298,6 +301,16 @@ static weft_status connect(const weft_model *denoiser, int r, const char *where,
     return WEFT_OK;
 }
 
+weft_status weft_text_conditioning_connect(const weft_model *denoiser, const char *where,
+                                           weft_text_conditioning *c)
+{
+    c->entries = 0;
+    c->floats = 0;
+    for (int r = 0; r < c->encoders; r++)
+        WEFT_TRY(connect(denoiser, r, where, c));
+    return WEFT_OK;
+}
+
 weft_status weft_text_conditioning_open(const weft_model *denoiser,
                                         const weft_text_encoder_spec *spec, int count,
                                         const char *where, weft_text_conditioning *text)
@@ -330,8 +343,8 @@ weft_status weft_text_conditioning_open(const weft_model *denoiser,
         WEFT_TRY(find_vision(denoiser, where, encoder));
         WEFT_TRY(weft_text_rows_count(encoder));
         WEFT_TRY(find_length(denoiser, &spec[r], where, encoder));
-        WEFT_TRY(connect(denoiser, r, where, &c));
     }
+    WEFT_TRY(weft_text_conditioning_connect(denoiser, where, &c));
     *text = c;
     return WEFT_OK;
 }
@@ -429,6 +442,13 @@ static void encode(weft_graph *g, const weft_text_conditioning *c, int r, int64_
         p.at[WEFT_PORT_VIDEO] =
             weft_input(g, weft_text_conditioning_input("picture", r, name), WEFT_F32,
                        WEFT_SHAPE(batch, 1, encoder->image_side, encoder->image_side, 3));
+    if (encoder->edit) {
+        p.images = &encoder->images;
+        p.at[WEFT_PORT_IMAGE] =
+            weft_input(g, weft_text_conditioning_input("picture", r, name), WEFT_F32,
+                       WEFT_SHAPE(batch, weft_image_tokens_count(&encoder->images),
+                                  weft_model_text(&encoder->model).width));
+    }
     p.hidden = row->hidden[0] ? row->hidden : NULL;
     weft_graph_push(g, "%s", row->encoder);
     weft_model_call(g, &encoder->model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, false,
@@ -643,6 +663,8 @@ typedef struct text_frame {
 
 static text_frame frame_of(const weft_text_encoder *encoder, int64_t most)
 {
+    if (encoder->edit)
+        return (text_frame){encoder->before, encoder->edit->after, most};
     if (encoder->vision)
         return (text_frame){encoder->vision->before, encoder->vision->after, most};
     return (text_frame){encoder->row->before, encoder->row->after, most};
@@ -752,10 +774,13 @@ void weft_text_conditioning_set_image(const weft_text_conditioning *c, int r,
                                       const float *image)
 {
     const weft_text_encoder *encoder = &c->encoder[r];
-    const int64_t each = encoder->image_side * encoder->image_side * 3;
+    const int64_t each = encoder->edit ? weft_image_tokens_count(&encoder->images) *
+                                             weft_model_text(&encoder->model).width
+                                       : encoder->image_side * encoder->image_side * 3;
     char name[32];
     const weft_tensor *to =
-        encoder->vision ? find(user, weft_text_conditioning_input("picture", r, name)) : NULL;
+        encoder->vision || encoder->edit
+            ? find(user, weft_text_conditioning_input("picture", r, name)) : NULL;
     if (to)
         memcpy((float *)to->data + row * each, image, (size_t)each * sizeof *image);
 }
@@ -775,8 +800,9 @@ weft_status weft_text_conditioning_tokenize(const weft_text_conditioning *c, wef
     const weft_text_encoder *encoder = &c->encoder[r];
     const bool plain = encoder->instruction &&
                        (s->kind == WEFT_TEXT_NEGATIVE || (s->kind == WEFT_TEXT_CAPTION && !*text));
-    const int64_t length = encoder->length, crop = crop_of(encoder);
-    text_frame frame = frame_of(encoder, length);
+    const int64_t length = encoder->vision ? encoder->length : positions_of(encoder),
+                  crop = crop_of(encoder);
+    text_frame frame = frame_of(encoder, encoder->length);
     const spelled to = {.tokens = row_of(find, user, "tokens", r, row, positions_of(encoder)),
                         .seen = row_of(find, user, "seen", r, row, positions_of(encoder)),
                         .real = row_of(find, user, "real", r, row, rows_of(encoder)),
@@ -794,6 +820,8 @@ weft_status weft_text_conditioning_tokenize(const weft_text_conditioning *c, wef
     if (plain)
         frame = (text_frame){NULL, encoder->row->after, encoder->text_tokens};
     WEFT_TRY(ids_of(encoder->row, s->of[r], &frame, text, &id, &count, &cut));
+    if (encoder->edit)
+        WEFT_TRY(weft_text_images_expand(encoder, s->sign[r].image, &id, &count));
     if (encoder->instruction)
         weft_text_rows_mark(encoder, plain, count, to.real, to.uncut);
     const int32_t padding = weft_tokenizer_padding(s->of[r]);

@@ -14,7 +14,8 @@
  *     batch.tokens  batch.tokens_2  i32 (B,L)
  *     batch.seen    batch.seen_2    i32 (B,L)   1: a token that the encoder attends to
  *     batch.real    batch.real_2    i32 (B,L')  1: a token of the text, 0: padding
- *     batch.picture                 f32 (B,1,side,side,3)  preprocessed image
+ *     batch.picture                 f32 (B,1,side,side,3)  preprocessed image, or f32 (B,N,D)
+ *                                                embeddings of images to edit
  *     batch.uncut                   i32 (B,L'')  1: a token of the text before the cut, or a row
  *                                                of a text without its instruction
  *
@@ -30,6 +31,8 @@
 #include "text/tokenizer.h"
 
 enum { WEFT_MAX_TEXT_ENCODERS = 4, WEFT_MAX_CONDITIONING = 8 };
+/* bytes of a template with images to edit */
+enum { WEFT_EDIT_TEMPLATE = 1200 };
 
 typedef struct weft_text_encoder {
     const weft_text_encoder_row *row; /* of the denoiser's family */
@@ -43,6 +46,10 @@ typedef struct weft_text_encoder {
     int64_t image_tokens, text_tokens;
     int64_t step;        /* every step-th image token is used */
     int64_t instruction; /* tokens of the instruction before a prompt; 0: none */
+    /* Images to edit among the tokens (prompt/text_images.h). NULL: none */
+    const weft_edit_pipeline *edit;
+    weft_image_tokens images;
+    char before[WEFT_EDIT_TEMPLATE]; /* template before the text, with all images */
 } weft_text_encoder;
 
 /* One entry of the conditioning: (rows, width) floats at offset `at` of a packed caption. Pooled
@@ -78,6 +85,9 @@ typedef struct weft_text_encoder_spec {
 weft_status weft_text_conditioning_open(const weft_model *denoiser,
                                         const weft_text_encoder_spec *spec, int count,
                                         const char *where, weft_text_conditioning *text);
+/* Sets the entries of the conditioning after the lengths of its encoders. */
+weft_status weft_text_conditioning_connect(const weft_model *denoiser, const char *where,
+                                           weft_text_conditioning *c);
 const weft_conditioning_entry *weft_text_conditioning_find(const weft_text_conditioning *c,
                                                            weft_port port); /* NULL: none */
 /* Number of "text" tokens in the conditioning. */
@@ -144,8 +154,8 @@ weft_status weft_text_conditioning_tokenize(const weft_text_conditioning *c,
                                             weft_tokenizer_set *tokenizers, int r,
                                             weft_input_lookup *find, void *user, int64_t row,
                                             const char *text);
-/* Sets the image (side, side, 3) of row `row` of encoder r. Does nothing if the encoder has no
- * vision input. */
+/* Sets the image (side, side, 3) of row `row` of encoder r, or the embeddings (N,D) of images to
+ * edit. Does nothing if the encoder has no such input. */
 void weft_text_conditioning_set_image(const weft_text_conditioning *c, int r,
                                       weft_input_lookup *find, void *user, int64_t row,
                                       const float *image);

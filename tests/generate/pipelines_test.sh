@@ -65,7 +65,7 @@ print(f"{sys.argv[1]}: {error:.2g} of the norm")
 assert error < (4e-6 if sys.argv[1].startswith("cosmos2") else 3e-5), error
 PY
 }
-for name in framepack wan22 hunyuan hunyuan_i2v hunyuan_replace flux chroma z_image qwen_image flux2 flux2_klein hidream hunyuan_dit latte wan_i2v wan_flf wan_ti2v wan_over wan_vace wan_animate skyreels chronoedit ltx_i2v ltx_timed mochi cog_i2v cog_control flux_control cog15 cog15_i2v cosmos2 flux_schnell hunyuan_dit_11 hunyuan15 kandinsky5 \
+for name in framepack wan22 hunyuan hunyuan_i2v hunyuan_replace flux chroma z_image qwen_image qwen_edit qwen_edit_plus flux2 flux2_klein hidream hunyuan_dit latte wan_i2v wan_flf wan_ti2v wan_over wan_vace wan_animate skyreels chronoedit ltx_i2v ltx_timed mochi cog_i2v cog_control flux_control cog15 cog15_i2v cosmos2 flux_schnell hunyuan_dit_11 hunyuan15 kandinsky5 \
     cosmos25 cosmos25_transfer sana sana_720 motif ltx2 ltx23 helios causal_wan causal_wan_all; do check $name same_latents $name; done
 # variants: other settings of the same folders. The schedulers of Latte draw no noise.
 for name in chronoedit/reasoning skyreels/lag skyreels/image skyreels/image2 skyreels/long skyreels/long_lag skyreels/video framepack/forward framepack/last hunyuan15/i2v flux/true_cfg flux/sigmas hunyuan/true_cfg cog15/dynamic_cfg latte/pndm latte/pndm_prk latte/euler latte/timesteps latte/lms latte/singlestep kandinsky5/i2v flux2/edit flux2/edits flux2_klein/edit flux2_klein/edits \

@@ -24,6 +24,7 @@ typedef struct weft_visual_condition_workspace {
     int64_t image_frames;            /* frames that image_vae encodes */
     weft_character *character;       /* NULL: another form */
     weft_image_encoder seer;         /* graph NULL: none */
+    weft_visual_condition_setup setup; /* for images to edit with sizes of their own */
     weft_clip_processor looks;       /* preprocessing of the text encoder's image; side 0: none */
 } work;
 
@@ -84,6 +85,14 @@ static weft_status check_image(const work *w, const weft_visual_condition_setup 
         return weft_error(WEFT_MSG_VIDEO_INPUT,
                           WEFT_AT(.key = "--last-image", .value = f->last_image),
                           "a last frame needs a first one. Give it with --image FILE.");
+    if (has && !can && how->form == WEFT_FRAME_CONDITION_EDITED)
+        return weft_error(
+            WEFT_MSG_MODEL_INPUT_UNSUPPORTED, WEFT_AT(.file = setup->folder, .key = asked_by(f)),
+            "the model edits no images: its model_index.json has another pipeline than %s. %s.",
+            setup->denoiser->family->edit_pipeline->class_name, instead_of(f));
+    if (!f->image && setup->edit)
+        return weft_error(WEFT_MSG_VIDEO_INPUT, WEFT_AT(.file = setup->folder, .key = "--image"),
+                          "this model edits images. Give --image FILE.");
     if (has && how->form != WEFT_FRAME_CONDITION_NONE && !can)
         return weft_error(
             WEFT_MSG_MODEL_INPUT_UNSUPPORTED, WEFT_AT(.file = setup->folder, .key = asked_by(f)),
@@ -416,6 +425,25 @@ static weft_status open_before(const weft_visual_condition_setup *setup, work *w
                                          &w->image_vae);
 }
 
+/* Opens images to edit that have sizes of their own. */
+static weft_status open_edited(const weft_visual_condition_setup *setup, weft_visual_condition *g,
+                               work *w)
+{
+    const char *file[WEFT_MAX_IMAGES];
+    if (1 + w->files.more_images > WEFT_MAX_IMAGES)
+        return weft_error(WEFT_MSG_VIDEO_INPUT,
+                          WEFT_AT(.key = "--image", WEFT_NUMBER(1 + w->files.more_images)),
+                          "%d images are more than %d", 1 + w->files.more_images, WEFT_MAX_IMAGES);
+    for (int i = 0; i <= w->files.more_images; i++)
+        file[i] = i ? w->files.more_image[i - 1] : w->files.image;
+    w->setup = *setup;
+    w->setup.grid = &w->grid;
+    g->form = WEFT_FRAME_CONDITION_EDITED;
+    WEFT_TRY(weft_edit_images_open(&w->setup, file, 1 + w->files.more_images, &g->edit));
+    g->edited = weft_image_tokens_count(&g->edit.tokens);
+    return WEFT_OK;
+}
+
 /* Opens the encoder of an image, which fills the canvas; the video may not. */
 static weft_status open_whole_image(const weft_visual_condition_setup *setup,
                                     weft_visual_condition *g, work *w)
@@ -487,7 +515,9 @@ weft_status weft_visual_condition_open(const weft_visual_inputs *files,
     WEFT_GO(check_control(w, setup, &g));
     if (files->before && !w->how.frame_levels)
         WEFT_GO(check_given(w, setup));
-    if (files->image || files->prefix_frames || (files->before && !w->how.frame_levels))
+    if (files->image && setup->edit)
+        WEFT_GO(open_edited(setup, &g, w));
+    else if (files->image || files->prefix_frames || (files->before && !w->how.frame_levels))
         WEFT_GO(open_whole_image(setup, &g, w));
     else if (files->before)
         WEFT_GO(open_before(setup, w));
@@ -558,9 +588,17 @@ static int64_t image_bytes(const weft_visual_condition *g)
     return w->files.prefix_frames ? vae + sees : vae > sees ? vae : sees;
 }
 
+int64_t weft_visual_condition_edited_floats(const weft_visual_condition *g)
+{
+    return g->edit.count ? weft_edit_images_floats(&g->edit)
+                         : g->edited * g->latent[1] * g->latent[2] * g->channels;
+}
+
 /* Floats of `latents`. An edited image has one latent frame. */
 static int64_t latent_floats(const weft_visual_condition *g)
 {
+    if (g->edit.count)
+        return weft_edit_images_floats(&g->edit);
     return has_latents(g) ? cells_of(g) * g->channels * (g->edited ? g->edited : 1) : 0;
 }
 
@@ -582,7 +620,8 @@ int64_t weft_visual_condition_bytes(const weft_visual_condition *g)
 {
     const int64_t stays = g->work && g->work->files.prefix_frames ? image_bytes(g) : 0;
     return stays + (g->work && g->work->offload_dir ? 0 : cell_bytes(g)) +
-           (g->image_tokens * g->image_width + vision_floats(g) + g->face_floats) * 4;
+           (g->image_tokens * g->image_width + vision_floats(g) + g->face_floats) * 4 +
+           weft_edit_images_bytes(&g->edit);
 }
 
 int64_t weft_visual_condition_mapped(const weft_visual_condition *g)
@@ -596,7 +635,7 @@ int64_t weft_visual_condition_workspace_bytes(const weft_visual_condition *g)
     if (!w)
         return 0;
     const int64_t frame = w->canvas.height * w->canvas.width;
-    int64_t bytes = w->files.prefix_frames ? 0 : image_bytes(g), of_video = 0;
+    int64_t bytes = g->edit.peak + (w->files.prefix_frames ? 0 : image_bytes(g)), of_video = 0;
     const weft_control_video control = control_of(w);
     if (w->video_vae)
         of_video = weft_vae_bytes(w->video_vae) + frame * 4;
@@ -747,6 +786,8 @@ out:
 
 static weft_status use_image(work *w, weft_visual_condition *g, const float *carried)
 {
+    if (g->edit.count)
+        return weft_edit_images_read(&w->setup, &g->edit, g->latents);
     if (g->form == WEFT_FRAME_CONDITION_EDITED)
         return use_edited(w, g);
     WEFT_TRY(use_image_latents(w, g, carried));
@@ -957,5 +998,6 @@ void weft_visual_condition_free(weft_visual_condition *g)
     weft_free(g->image);
     weft_free(g->vision_image);
     weft_free(g->face);
+    weft_edit_images_free(&g->edit);
     *g = (weft_visual_condition){0};
 }

@@ -3,6 +3,7 @@
 #define WEFT_GENERATE_CONDITIONING_VISUAL_CONDITION_H
 
 #include "base/scratch_map.h"
+#include "generate/conditioning/edit_images.h"
 #include "generate/conditioning/frame_inputs.h"
 #include "model/tiling.h"
 
@@ -39,6 +40,7 @@ typedef struct weft_visual_condition_setup {
     /* conditioning latents after the image are zeros, not encoded grey frames */
     bool zeros;
     bool published;          /* not trained by weft: use the image as the model's pipeline does */
+    const weft_edit_pipeline *edit; /* images to edit have sizes of their own; NULL: no */
     int64_t vision_side;     /* pixels per side of a text encoder's image; 0: none */
     const char *offload_dir; /* folder for the per-cell arrays; NULL: in memory */
     const struct weft_backend *backend; /* NULL: cpu */
@@ -53,9 +55,11 @@ typedef struct weft_visual_condition {
     int64_t latent[3], channels;    /* shape of the latents */
     int64_t extra_channel_count;    /* conditioning channels after the noisy channels */
     weft_frame_condition_kind form; /* how the model takes the image; NONE: no image */
-    int64_t edited;                 /* images to edit; 0: none */
+    /* Images to edit, or their tokens with `edit`; 0: none */
+    int64_t edited;
+    weft_edit_images edit; /* images to edit with sizes of their own; count 0: none */
     /* (T,Y,X,channels): latents of the video or of the clean frames; (edited,Y,X,channels): of the
-     * images to edit */
+     * images to edit or their tokens */
     float *latents;
     uint8_t *keep_mask;       /* (T,Y,X) 1: the result equals `latents` */
     uint8_t *clean_frames;    /* (T) 1: the frame enters the model without noise */
@@ -91,6 +95,8 @@ weft_status weft_visual_condition_open(const weft_visual_inputs *files,
 /* The image's normalised latents (channels) at cell `at` of a frame. Requires image_noise_share >
  * 0. */
 const float *weft_visual_condition_noise_image(const weft_visual_condition *visual, int64_t at);
+/* Latents of images to edit. */
+int64_t weft_visual_condition_edited_floats(const weft_visual_condition *visual);
 /* Bytes that stay reserved, and temporary bytes needed while the inputs are read. */
 int64_t weft_visual_condition_bytes(const weft_visual_condition *visual);
 int64_t weft_visual_condition_workspace_bytes(const weft_visual_condition *visual);

@@ -312,6 +312,8 @@ static weft_status build_denoiser(weft_generator *p, int expert, int64_t rows,
     }
     if (visual->control_channels && p->options.control_scale > 0)
         ports.at[WEFT_PORT_CONTROL_SCALE] = control_scale(p, d, model, &size);
+    if (visual->edit.count)
+        ports.images = &visual->edit.tokens;
     weft_text_conditioning_inputs(d, &p->model.text, model, &size, "batch.", &ports);
     if (p->inputs.identity.tokens)
         weft_text_conditioning_append(

@@ -1,13 +1,15 @@
 #include "generate/generator/generator_inputs.h"
 
 #include "generate/generator/generator_parts.h"
+#include "prompt/text_images.h"
 
 /* The model and size that the inputs are for. */
 static weft_visual_condition_setup setup_of(const weft_generator *p)
 {
     const weft_generator_options *o = &p->options;
     return (weft_visual_condition_setup){
-        .trained = p->model.first_frame || p->model.expands_timesteps,
+        .trained = p->model.first_frame || p->model.expands_timesteps || p->model.edit,
+        .edit = p->model.edit,
         .zeros = p->model.first_frame && !p->model.grey_rest,
         .controlled = p->model.control,
         .folder = p->model.folder,
@@ -84,6 +86,10 @@ weft_status weft_generator_inputs_open(weft_generator *p)
         files.image = files.before = NULL;
     }
     WEFT_TRY(weft_visual_condition_open(&files, &in->setup, &in->visual));
+    if (in->visual.edit.count)
+        WEFT_TRY(weft_text_images_set(&p->model.text, &p->model.tokenizers, p->model.denoiser,
+                                      p->model.edit, &in->visual.edit.seen_tokens,
+                                      p->model.folder));
     WEFT_TRY(weft_identity_condition_open(&o->identity, &in->setup, o->visual.fit, &in->identity));
     return apply_strength(p);
 }

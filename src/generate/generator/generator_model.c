@@ -276,6 +276,16 @@ static bool is_forcing_pipeline(const json_t *class_name)
     return name && !strncmp(name, begin, sizeof begin - 1);
 }
 
+/* The pipeline of a class that edits images; NULL: none. */
+static const weft_edit_pipeline *find_edit(const weft_model *denoiser, const json_t *class_name)
+{
+    const weft_edit_pipeline *e = denoiser->family->edit_pipeline;
+    const char *name = json_string_value(class_name);
+    while (e && e->class_name && (!name || strcmp(e->class_name, name)))
+        e++;
+    return e && e->class_name ? e : NULL;
+}
+
 /* Sets the frames of a block by the option. */
 static weft_status set_block_frames(weft_generator_model *m, const weft_generator_options *o)
 {
@@ -314,6 +324,7 @@ static weft_status read_expert(weft_generator_model *m, weft_generator_options *
     const bool has_boundary = json_is_number(json_object_get(index, "boundary_ratio"));
     m->expands_timesteps = json_is_true(json_object_get(index, "expand_timesteps")) ||
                            is_forcing_pipeline(json_object_get(index, "_class_name"));
+    m->edit = find_edit(m->denoiser, json_object_get(index, "_class_name"));
     m->control = is_control_pipeline(json_string_value(json_object_get(index, "_class_name")));
     json_decref(index);
     WEFT_TRY(status);

@@ -123,7 +123,7 @@ static void fill_visual(const weft_generator *p, const weft_denoiser_query *a, i
     for (int64_t i = 0; face && i < g->face_floats; i++)
         face[i] = prompt ? g->face[i] : -1; /* negative prompts have a black face */
     if (edited)
-        memcpy(edited, g->latents, (size_t)(g->edited * area * p->model.grid.channels) * 4);
+        memcpy(edited, g->latents, (size_t)weft_visual_condition_edited_floats(g) * 4);
     if (image)
         memcpy(image, g->image, (size_t)(g->image_tokens * g->image_width) * 4);
     for (int i = 0; i < WEFT_GENERATOR_NUMBERS; i++) {

@@ -9,8 +9,8 @@
  *
  * Rows and columns of an image are counted from its centre. The text follows on the diagonal. With
  * WEFT_PORT_POSITIONS, the latents are one row of tokens of several images: the image, then images
- * to edit. With "zero_cond_t" images to edit have the timestep 0; text and projection have the
- * first token's.
+ * to edit. WEFT_PORT_EDITED has the tokens of images to edit after an image. With "zero_cond_t"
+ * images to edit have the timestep 0; text and projection have the first token's.
  * Shape letters: B batch, S image tokens, L text tokens, C width, H heads, D head width. */
 #include "graph/builder_helpers.h"
 #include "model/common_fields.h"
@@ -44,24 +44,41 @@ static int64_t out_of(const qwen_image *c)
 
 /* ---- positions ------------------------------------------------------------------------------ */
 
-/* Frame, row and column of the tokens of one image or video, then of the text: (1,S+L,3). */
-static weft_value positions_of(weft_graph *g, const qwen_image *c, const int64_t size[3],
-                               int64_t text)
+/* Writes frame, row and column of the tokens of an image or video whose first frame is `frame`. */
+static float *write_positions(float *at, int64_t frame, const int64_t size[3])
 {
-    const int64_t tokens = size[0] * size[1] * size[2],
-                  after = (size[1] > size[2] ? size[1] : size[2]) / 2;
-    float *at = weft_calloc(3 * (tokens + text), sizeof *at);
-    if (!at)
+    for (int64_t s = 0; s < size[0] * size[1] * size[2]; s++, at += 3) {
+        at[0] = (float)(frame + s / (size[1] * size[2]));
+        at[1] = (float)(s / size[2] % size[1] - (size[1] - size[1] / 2));
+        at[2] = (float)(s % size[2] - (size[2] - size[2] / 2));
+    }
+    return at;
+}
+
+/* Frame, row and column of the tokens of one image or video and of images to edit (NULL: none),
+ * then of the text: (1,S+E+L,3). */
+static weft_value positions_of(weft_graph *g, const qwen_image *c, const int64_t size[3],
+                               const weft_image_tokens *edited, int64_t text)
+{
+    const int64_t tokens = size[0] * size[1] * size[2] +
+                           (edited ? weft_image_tokens_count(edited) : 0);
+    int64_t after = (size[1] > size[2] ? size[1] : size[2]) / 2;
+    float *all = weft_calloc(3 * (tokens + text), sizeof *all), *at = all;
+    if (!all)
         return weft_graph_fail(g, WEFT_MSG_OUT_OF_MEMORY, "out of memory for positions");
-    for (int64_t s = 0; s < tokens; s++) {
-        at[3 * s] = c->layered ? -1 : (float)(s / (size[1] * size[2]));
-        at[3 * s + 1] = (float)(s / size[2] % size[1] - (size[1] - size[1] / 2));
-        at[3 * s + 2] = (float)(s % size[2] - (size[2] - size[2] / 2));
+    at = write_positions(at, 0, size);
+    for (int64_t s = 0; s < size[0] * size[1] * size[2] && c->layered; s++)
+        all[3 * s] = -1;
+    for (int i = 0; edited && i < edited->count; i++) {
+        const int64_t rows = edited->of[i].rows, columns = edited->of[i].columns,
+                      half = (rows > columns ? rows : columns) / 2;
+        at = write_positions(at, i + 1, (int64_t[]){1, rows, columns});
+        after = half > after ? half : after;
     }
     for (int64_t i = 0; i < 3 * text; i++)
-        at[3 * tokens + i] = (float)(after + i / 3);
-    const weft_value v = weft_constant(g, WEFT_F32, WEFT_SHAPE(1, tokens + text, 3), at);
-    weft_free(at);
+        at[i] = (float)(after + i / 3);
+    const weft_value v = weft_constant(g, WEFT_F32, WEFT_SHAPE(1, tokens + text, 3), all);
+    weft_free(all);
     return v;
 }
 
@@ -103,6 +120,27 @@ static weft_value embed_condition(weft_graph *g, const qwen_image *c, const weft
     return temb;
 }
 
+/* temb (B,C) of `own` tokens, that of time 0 of `edited` tokens: (B,S+E,C). */
+static weft_value embed_edited(weft_graph *g, const qwen_image *c, const weft_ports *in,
+                               int64_t own, int64_t edited)
+{
+    const weft_value t = in->at[WEFT_PORT_TIMESTEP];
+    const int64_t batch = weft_dim(g, t, 0), width = width_of(c);
+    weft_ports both = *in;
+    both.at[WEFT_PORT_TIMESTEP] =
+        weft_concat(g,
+                    (weft_value[]){weft_reshape(g, t, WEFT_SHAPE(batch, 1)),
+                                   weft_fill(g, WEFT_F32, WEFT_SHAPE(batch, 1), 0)},
+                    2, 1);
+    const weft_value temb = embed_condition(g, c, &both);
+    return weft_concat(
+        g,
+        (weft_value[]){
+            weft_broadcast(g, weft_slice(g, temb, 1, 0, 1), WEFT_SHAPE(batch, own, width)),
+            weft_broadcast(g, weft_slice(g, temb, 1, 1, 1), WEFT_SHAPE(batch, edited, width))},
+        2, 1);
+}
+
 /* temb of the first token: (B,C) */
 static weft_value first_of(weft_graph *g, weft_value temb)
 {
@@ -125,16 +163,23 @@ static weft_value forward(weft_graph *g, const qwen_image *c, const weft_ports *
     weft_nn_count_tokens(g, latents, patch, size);
     if (weft_graph_check(g) != WEFT_OK)
         return WEFT_NONE;
-    const int64_t tokens = size[0] * size[1] * size[2], length = weft_dim(g, text, 1);
-    const weft_value temb = embed_condition(g, c, in), first = first_of(g, temb),
-                     given = in->at[WEFT_PORT_POSITIONS];
-    const weft_value positions = weft_value_ok(given) ? weft_permute(g, given, (int[]){0, 2, 1})
-                                                      : positions_of(g, c, size, length);
+    const weft_value to_edit = in->at[WEFT_PORT_EDITED], given = in->at[WEFT_PORT_POSITIONS];
+    const bool edits = weft_value_ok(to_edit);
+    const int64_t own = size[0] * size[1] * size[2], edited = edits ? weft_dim(g, to_edit, 1) : 0,
+                  tokens = own + edited, length = weft_dim(g, text, 1);
+    const weft_value temb = edits && c->zero_cond ? embed_edited(g, c, in, own, edited)
+                                                  : embed_condition(g, c, in),
+                     first = first_of(g, temb);
+    const weft_value positions = weft_value_ok(given)
+                                     ? weft_permute(g, given, (int[]){0, 2, 1})
+                                     : positions_of(g, c, size, in->images, length);
+    weft_value x = weft_nn_pack(g, latents, c->side);
+    if (edits)
+        x = weft_concat(g, (weft_value[]){x, weft_nn_pack(g, to_edit, c->side)}, 2, 1);
     weft_mmdit_stream stream[2] = {{.temb_bc = temb}, {.temb_bc = first, .text = true}};
     rope_tables(g, c, positions, 0, tokens, stream[0].rope);
     rope_tables(g, c, positions, tokens, length, stream[1].rope);
-    stream[0].x = weft_nn_linear(g, "img_in", weft_nn_pack(g, latents, c->side), width_of(c),
-                                 WEFT_LINEAR_XAVIER);
+    stream[0].x = weft_nn_linear(g, "img_in", x, width_of(c), WEFT_LINEAR_XAVIER);
     stream[1].x = weft_nn_linear(g, "txt_in", weft_nn_rms_norm(g, "txt_norm", text, text_eps),
                                  width_of(c), WEFT_LINEAR_XAVIER);
     const weft_value bias = weft_mmdit_key_bias(g, in->at[WEFT_PORT_TEXT_MASK], tokens);
@@ -144,8 +189,8 @@ static weft_value forward(weft_graph *g, const qwen_image *c, const weft_ports *
         weft_mmdit_double(g, &blocks, stream, 2, bias);
         weft_graph_pop(g);
     }
-    const weft_value x =
-        weft_mmdit_last(g, &blocks, stream[0].x, first, c->side * c->side * out_of(c));
+    x = edits ? weft_slice(g, stream[0].x, 1, 0, own) : stream[0].x;
+    x = weft_mmdit_last(g, &blocks, x, first, c->side * c->side * out_of(c));
     return weft_nn_unpack(g, x, size, c->side);
 }
 
@@ -181,9 +226,18 @@ static weft_shape shape(const void *config, const weft_model_size *s, weft_port 
     case WEFT_PORT_TIMESTEP:
         return c->zero_cond && s->times > 1 ? WEFT_SHAPE(s->batch, s->times) : WEFT_SHAPE(s->batch);
     case WEFT_PORT_POSITIONS: return WEFT_SHAPE(s->batch, 3, tokens + s->text);
+    case WEFT_PORT_EDITED:
+        return WEFT_SHAPE(s->batch, s->edited > 0 ? s->edited : 1, c->side, c->side,
+                          c->in_channels / (c->side * c->side));
     case WEFT_PORT_LABEL: return c->extra_cond ? WEFT_SHAPE(s->batch) : WEFT_SCALAR;
     default: return weft_denoiser_shape(s, port, c->in_channels / (c->side * c->side), c->text_dim);
     }
+}
+
+static void frame_condition(const void *config, weft_frame_condition *cond)
+{
+    (void)config;
+    *cond = (weft_frame_condition){.form = WEFT_FRAME_CONDITION_EDITED, .asks = true};
 }
 
 static void build(weft_graph *g, const void *config, weft_call call, weft_ports *ports)
@@ -227,6 +281,7 @@ static const weft_port_row ports[] = {
     {WEFT_PORT_TEXT_MASK,  false, "encoder_hidden_states_mask", .optional = true},
     {WEFT_PORT_LABEL,      false, "additional_t_cond"},
     {WEFT_PORT_POSITIONS,  false, "positions", .optional = true}, /* here: img_shapes */
+    {WEFT_PORT_EDITED,     false, "image_latents", .form = WEFT_VIDEO_PACKED, .optional = true},
     {WEFT_PORT_PREDICTION, true,  "sample", .form = WEFT_VIDEO_PACKED},
 };
 
@@ -245,6 +300,21 @@ static const weft_text_encoder_row text_encoders[] = {
      .after = "<|im_end|>\n<|im_start|>assistant\n"},
 };
 
+#define EDIT_BEFORE                                                                               \
+    "<|im_start|>system\nDescribe the key features of the input image (color, shape, size, "      \
+    "texture, objects, background), then explain how the user's text instruction should alter "   \
+    "or modify the image. Generate a new image that meets the user's requirements while "         \
+    "maintaining consistency with the original input where appropriate.<|im_end|>\n"              \
+    "<|im_start|>user\n"
+#define EDIT_IMAGE "<|vision_start|><|image_pad|><|vision_end|>"
+static const weft_edit_pipeline edit_pipelines[] = {
+    {"QwenImageEditPipeline", 1, 1024 * 1024, 1024 * 1024, EDIT_BEFORE, EDIT_IMAGE,
+     "<|image_pad|>", "<|im_end|>\n<|im_start|>assistant\n", 64},
+    {"QwenImageEditPlusPipeline", WEFT_MAX_IMAGES, 1024 * 1024, 384 * 384, EDIT_BEFORE,
+     "Picture #: " EDIT_IMAGE, "<|image_pad|>", "<|im_end|>\n<|im_start|>assistant\n", 64},
+    {NULL},
+};
+
 const weft_family weft_family_qwen_image_dit = {
     .class_name = "QwenImageTransformer2DModel", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
@@ -253,7 +323,10 @@ const weft_family weft_family_qwen_image_dit = {
     .config_bytes = sizeof(qwen_image), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
-    .grid = grid, .guidance = "cfg_norm",
+    .grid = grid, .guidance = "cfg_norm", .frame_condition = frame_condition,
+    .frame_condition_help = "folders of QwenImageEditPipeline and QwenImageEditPlusPipeline: "
+                            "images to edit",
+    .edit_pipeline = edit_pipelines,
     .text_encoder = text_encoders, .text_encoders = sizeof text_encoders / sizeof *text_encoders,
     .noise_levels = WEFT_LEVELS_EVEN,
     .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,

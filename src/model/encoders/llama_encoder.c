@@ -137,8 +137,88 @@ static void stretched_rope(weft_graph *g, const weft_llama *c, int64_t length, w
     weft_free(table);
 }
 
-static void rope_of(weft_graph *g, const weft_llama *c, int64_t length, weft_value *rope)
+/* Frame, row and column (length,3) of tokens of text and images. All tokens of an image have the
+ * frame of its first one. Text after an image follows its longer side. */
+static void image_positions(const weft_image_tokens *images, int64_t length, int64_t *at)
 {
+    int64_t next = 0, s = 0;
+    for (int i = 0; i <= images->count; i++) {
+        const int64_t end = i < images->count ? images->of[i].at : length;
+        for (; s < end; s++, next++)
+            at[3 * s] = at[3 * s + 1] = at[3 * s + 2] = next;
+        if (i == images->count)
+            return;
+        const int64_t rows = images->of[i].rows, columns = images->of[i].columns;
+        for (int64_t k = 0; k < rows * columns; k++, s++) {
+            at[3 * s] = next;
+            at[3 * s + 1] = next + k / columns;
+            at[3 * s + 2] = next + k % columns;
+        }
+        next += rows > columns ? rows : columns;
+    }
+}
+
+/* Cosines and sines (S,D/2) of text and images. */
+static void image_rope(weft_graph *g, const weft_llama *c, const weft_image_tokens *images,
+                       int64_t length, weft_value *rope)
+{
+    const int64_t pairs = c->head_dim / 2, *section = c->section;
+    if (section[0] + section[1] + section[2] != pairs) {
+        weft_graph_fail(g, WEFT_MSG_MODEL_SHAPE,
+                        "\"mrope_section\" has %" PRId64 " frequencies, and a head has %" PRId64,
+                        section[0] + section[1] + section[2], pairs);
+        return;
+    }
+    float *table = weft_calloc(2 * length * pairs, sizeof *table);
+    int64_t *at = weft_calloc(3 * length, sizeof *at);
+    if (table && at) {
+        image_positions(images, length, at);
+        for (int64_t s = 0; s < length; s++)
+            for (int64_t i = 0; i < pairs; i++) {
+                const int axis = i < section[0] ? 0 : i < section[0] + section[1] ? 1 : 2;
+                const double angle = (double)at[3 * s + axis] /
+                                     pow(c->theta, (double)i / (double)pairs);
+                table[s * pairs + i] = (float)cos(angle);
+                table[(length + s) * pairs + i] = (float)sin(angle);
+            }
+        for (int i = 0; i < 2; i++)
+            rope[i] = weft_constant(g, WEFT_F32, WEFT_SHAPE(length, pairs),
+                                    table + i * length * pairs);
+    } else {
+        weft_graph_fail(g, WEFT_MSG_OUT_OF_MEMORY, "out of memory for %" PRId64 " tokens", length);
+    }
+    weft_free(table);
+    weft_free(at);
+}
+
+/* Replaces embeddings (B,S,C) by those of images (B,N,C) at their places. */
+static weft_value with_images(weft_graph *g, const weft_image_tokens *images, weft_value words,
+                              weft_value seen)
+{
+    weft_value part[2 * WEFT_MAX_IMAGES + 1];
+    int64_t from = 0, shown = 0;
+    int count = 0;
+    for (int i = 0; i < images->count; i++) {
+        const int64_t at = images->of[i].at, tokens = images->of[i].rows * images->of[i].columns;
+        if (at > from)
+            part[count++] = weft_slice(g, words, 1, from, at - from);
+        part[count++] = weft_slice(g, seen, 1, shown, tokens);
+        shown += tokens;
+        from = at + tokens;
+    }
+    const int64_t rest = weft_dim(g, words, 1) - from;
+    if (rest > 0)
+        part[count++] = weft_slice(g, words, 1, from, rest);
+    return weft_concat(g, part, count, 1);
+}
+
+static void rope_of(weft_graph *g, const weft_llama *c, const weft_image_tokens *images,
+                    int64_t length, weft_value *rope)
+{
+    if (images) {
+        image_rope(g, c, images, length, rope);
+        return;
+    }
     const weft_attr_rope_table attr = {
         .theta = {c->theta, c->theta, c->theta},
         .step = {1, 1, 1},
@@ -204,7 +284,7 @@ void weft_llama_encode(weft_graph *g, const weft_llama *c, weft_llama_kind kind,
             pad.attending = after_padding(g, seen);
     }
     weft_value rope[WEFT_MAX_OUTPUTS] = {WEFT_NONE, WEFT_NONE};
-    rope_of(g, c, length, rope);
+    rope_of(g, c, p->images, length, rope);
     weft_value *layer = weft_calloc(c->layers, sizeof *layer);
     if (!layer) {
         weft_graph_fail(g, WEFT_MSG_OUT_OF_MEMORY, "out of memory for %" PRId64 " layers",
@@ -234,7 +314,10 @@ void weft_llama_encode(weft_graph *g, const weft_llama *c, weft_llama_kind kind,
 
 static void encode(weft_graph *g, const weft_llama *c, weft_llama_kind kind, weft_ports *p)
 {
-    weft_llama_encode(g, c, kind, weft_llama_words(g, c, p->at[WEFT_PORT_TOKENS]), p);
+    weft_value words = weft_llama_words(g, c, p->at[WEFT_PORT_TOKENS]);
+    if (p->images)
+        words = with_images(g, p->images, words, p->at[WEFT_PORT_IMAGE]);
+    weft_llama_encode(g, c, kind, words, p);
 }
 
 /* ---- the families --------------------------------------------------------------------------- */
@@ -292,6 +375,12 @@ static void text_shape(const void *config, weft_text_shape *text)
 {
     const weft_llama *c = config;
     *text = (weft_text_shape){.length = c->max_length, .width = c->width, .layers = c->layers};
+}
+
+static int64_t axes_of(const void *config)
+{
+    (void)config;
+    return 3;
 }
 
 static int64_t even_share(const void *config)
@@ -352,6 +441,9 @@ static const weft_field llama_fields[] = {
            "351"),
 }, qwen_fields[] = {
     FIELDS("152064", "8192", "29568", "80", "64", "8", "1000000", "1e-5", "2", "351"),
+    {"mrope_section", WEFT_FIELD_I64S, AT(section), "[16, 24, 24]", 0, 1 << 12, .capacity = 3,
+     .length = axes_of, STRETCH("mrope_section"),
+     .help = "rotary frequencies for frames, rows and columns of images"},
 }, qwen3_fields[] = {
     FIELDS("151936", "4096", "22016", "32", "32", "32", "10000", "1e-6", "1", "512"),
 }, mistral_fields[] = {

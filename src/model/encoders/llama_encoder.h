@@ -13,6 +13,7 @@ typedef struct weft_llama {
     int64_t trained; /* positions before the stretch */
     int64_t pad;     /* token whose embedding is not trained; -1: none */
     int64_t skipped, max_length;
+    int64_t section[3]; /* rotary frequencies for frame, row and column of images */
 } weft_llama;
 _Static_assert(sizeof(weft_llama) <= WEFT_MODEL_CONFIG_BYTES, "the config must fit a weft_model");
 

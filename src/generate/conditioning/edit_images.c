@@ -1,0 +1,384 @@
+#include "generate/conditioning/edit_images.h"
+
+#include "base/fs.h"
+#include "base/json_foreign.h"
+#include "exec/execute.h"
+#include "exec/store/weights.h"
+#include "generate/conditioning/visual_condition.h"
+#include "latent/vae_chunks.h"
+#include "model/key_mapping.h"
+#include "video/resample.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { STEP = 32, MOST_ASPECT = 200 };
+
+/* ---- sizes ----------------------------------------------------------------------------------- */
+
+/* The size of `area` pixels with an aspect ratio, sides rounded to multiples of STEP. */
+static weft_edit_size of_area(int64_t area, double ratio)
+{
+    const double width = sqrt((double)area * ratio), height = width / ratio;
+    return (weft_edit_size){(int64_t)nearbyint(height / STEP) * STEP,
+                            (int64_t)nearbyint(width / STEP) * STEP};
+}
+
+static int64_t at_least(int64_t value, int64_t least)
+{
+    return value < least ? least : value;
+}
+
+/* The size that the processor gives to an image. */
+static weft_edit_size processed(const weft_patch_processor *p, weft_edit_size from)
+{
+    const double f = (double)p->factor, height = (double)from.height, width = (double)from.width;
+    weft_edit_size to = {(int64_t)nearbyint(height / f) * p->factor,
+                         (int64_t)nearbyint(width / f) * p->factor};
+    if (to.height * to.width > p->most) {
+        const double by = sqrt(height * width / (double)p->most);
+        to.height = at_least((int64_t)floor(height / by / f) * p->factor, p->factor);
+        to.width = at_least((int64_t)floor(width / by / f) * p->factor, p->factor);
+    } else if (to.height * to.width < p->least) {
+        const double by = sqrt((double)p->least / (height * width));
+        to.height = (int64_t)ceil(height * by / f) * p->factor;
+        to.width = (int64_t)ceil(width * by / f) * p->factor;
+    }
+    return to;
+}
+
+static int64_t number_of(const json_t *json, const char *key, const char *inner, int64_t otherwise)
+{
+    const json_t *value = json_object_get(json, key);
+    value = inner ? json_object_get(value, inner) : value;
+    return json_is_integer(value) ? json_integer_value(value) : otherwise;
+}
+
+static void take_three(const json_t *json, const char *key, double to[3])
+{
+    const json_t *list = json_object_get(json, key);
+    for (size_t i = 0; i < 3 && json_array_size(list) == 3; i++)
+        to[i] = json_number_value(json_array_get(list, i));
+}
+
+/* Rejects steps of the processor that are not done. */
+static weft_status check_processor(const json_t *json, const char *path,
+                                   const weft_patch_processor *p)
+{
+    const weft_json_field known[] = {
+        {"size", NULL},           {"min_pixels", NULL},
+        {"max_pixels", NULL},     {"image_mean", NULL},
+        {"image_std", NULL},      {"patch_size", NULL},
+        {"merge_size", NULL},     {"temporal_patch_size", "[2]"},
+        {"do_resize", "[true]"},  {"do_rescale", "[true]"},
+        {"do_normalize", "[true]"}, {"do_convert_rgb", NULL},
+        {"resample", "[3]"},      {"rescale_factor", "[0.00392156862745098]"},
+        {"data_format", NULL},    {"default_to_square", NULL},
+        {"image_processor_type", NULL}, {"processor_class", NULL},
+        {NULL, NULL}};
+    const int64_t factor = number_of(json, "patch_size", NULL, 14) *
+                           number_of(json, "merge_size", NULL, 2);
+    WEFT_TRY(
+        weft_json_check_foreign(json, path, "", known, WEFT_MSG_MODEL_CONFIG_UNSUPPORTED));
+    return factor == p->factor
+               ? WEFT_OK
+               : weft_error(WEFT_MSG_MODEL_CONFIG,
+                            WEFT_AT(.file = path, .key = "patch_size", WEFT_NUMBER(factor)),
+                            "joined patches have sides of %" PRId64
+                            " pixels, and the vision encoder takes %" PRId64,
+                            factor, p->factor);
+}
+
+/* Reads the processor of the folder: a file of its own, or a part of the file of several. */
+static weft_status read_processor(const char *folder, weft_patch_processor *p)
+{
+    static const char *const files[] = {"processor/preprocessor_config.json",
+                                        "processor/processor_config.json"};
+    json_t *json = NULL;
+    char *path = NULL;
+    weft_status_code status = WEFT_OK;
+    for (int i = 0; i < 2 && !json; i++) {
+        weft_free(path);
+        path = weft_path_join(folder, files[i]);
+        WEFT_GO(WEFT_ALLOCATED(path, "a path"));
+        if (weft_path_exists(path))
+            WEFT_GO(weft_json_load(path, &json));
+    }
+    const json_t *inside = json_object_get(json, "image_processor"), *own = inside ? inside : json;
+    if (own)
+        WEFT_GO(check_processor(own, path, p));
+    p->least = number_of(own, "min_pixels", NULL, number_of(own, "size", "shortest_edge", 56 * 56));
+    p->most = number_of(own, "max_pixels", NULL,
+                        number_of(own, "size", "longest_edge", 28 * 28 * 1280));
+    take_three(own, "image_mean", p->mean);
+    take_three(own, "image_std", p->deviation);
+out:
+    json_decref(json);
+    weft_free(path);
+    return status;
+}
+
+static weft_status open_vision(const weft_visual_condition_setup *setup, weft_edit_images *e)
+{
+    char *folder = weft_path_join(setup->folder, "text_encoder");
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(folder, "a path"));
+    WEFT_GO(weft_model_open_as(folder, WEFT_ROLE_IMAGE_ENCODER, &e->vision));
+    const weft_model_size least = {.batch = 1, .frames = 1, .height = 1, .width = 1};
+    e->processor = (weft_patch_processor){
+        .factor = weft_model_shape(&e->vision, &least, WEFT_PORT_VIDEO).dim[2],
+        .mean = {0.48145466, 0.4578275, 0.40821073},
+        .deviation = {0.26862954, 0.26130258, 0.27577711}};
+    WEFT_GO(read_processor(setup->folder, &e->processor));
+out:
+    weft_free(folder);
+    return status;
+}
+
+static weft_status find_sizes(const weft_visual_condition_setup *setup, weft_edit_images *e, int i)
+{
+    const weft_grid patch = weft_model_grid(setup->denoiser);
+    uint8_t *rgb;
+    int64_t width, height;
+    WEFT_TRY(weft_picture_load(e->file[i], &rgb, &width, &height));
+    weft_free(rgb);
+    if (width > MOST_ASPECT * height || height > MOST_ASPECT * width)
+        return weft_error(WEFT_MSG_VIDEO_INPUT, WEFT_AT(.file = e->file[i]),
+                          "one side of %" PRId64 "x%" PRId64
+                          " pixels is more than %d times the other; crop the image",
+                          width, height, MOST_ASPECT);
+    const double ratio = (double)width / (double)height;
+    e->size[i] = of_area(setup->edit->area, ratio);
+    e->scaled[i] = of_area(setup->edit->seen_area, ratio);
+    e->shown[i] = processed(&e->processor, e->scaled[i]);
+    for (int k = 0; k < 2; k++) {
+        weft_image_tokens *t = k ? &e->seen_tokens : &e->tokens;
+        const weft_edit_size size = k ? e->shown[i] : e->size[i];
+        const int64_t rows = k ? e->processor.factor : setup->grid->factor[1] * patch.factor[1],
+                      columns = k ? rows : setup->grid->factor[2] * patch.factor[2];
+        t->of[i].rows = size.height / rows;
+        t->of[i].columns = size.width / columns;
+        t->count = i + 1;
+    }
+    return WEFT_OK;
+}
+
+int64_t weft_edit_images_floats(const weft_edit_images *e)
+{
+    return weft_image_tokens_count(&e->tokens) * e->token_floats;
+}
+
+int64_t weft_edit_images_bytes(const weft_edit_images *e)
+{
+    return weft_image_tokens_count(&e->seen_tokens) * e->seen_width * 4;
+}
+
+/* ---- encoding -------------------------------------------------------------------------------- */
+
+/* Latents (rows, columns, channels) to normalised latents of tokens. */
+static void to_tokens(const weft_visual_condition_setup *setup, const float *from, int64_t rows,
+                      int64_t columns, float *to)
+{
+    const weft_grid patch = weft_model_grid(setup->denoiser);
+    const int64_t high = patch.factor[1], wide = patch.factor[2], channels = setup->grid->channels;
+    const double *mean = setup->grid->mean, *deviation = setup->grid->deviation;
+    for (int64_t i = 0; i < rows * columns * channels; i++) {
+        const int64_t c = i % channels, x = i / channels % columns, y = i / channels / columns;
+        const int64_t token = y / high * (columns / wide) + x / wide,
+                      inside = y % high * wide + x % wide;
+        to[(token * high * wide + inside) * channels + c] =
+            (from[i] - (float)mean[c]) / (float)deviation[c];
+    }
+}
+
+static weft_status encode(const weft_visual_condition_setup *setup, const weft_edit_images *e,
+                          int i, float *to)
+{
+    const weft_edit_size size = e->size[i];
+    const weft_canvas canvas = {.frames = 1, .height = size.height, .width = size.width};
+    const int64_t rows = size.height / setup->grid->factor[1],
+                  columns = size.width / setup->grid->factor[2];
+    struct weft_vae *vae = NULL;
+    float *pixels = weft_alloc(size.height * size.width * 3 * 4),
+          *latents = weft_alloc(rows * columns * setup->grid->channels * 4);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(pixels && latents, "%s: its pixels", e->file[i]));
+    WEFT_GO(weft_pictures_read(e->file[i], &canvas, pixels));
+    WEFT_GO(weft_visual_condition_encoder(setup, 1, size.height, size.width, &vae));
+    WEFT_GO(weft_vae_bind(vae));
+    WEFT_GO(weft_vae_encode(vae, pixels, 1, latents));
+    to_tokens(setup, latents, rows, columns, to);
+out:
+    weft_vae_free(vae);
+    weft_free(pixels);
+    weft_free(latents);
+    return status;
+}
+
+/* The preprocessed image: to[height, width, 3] of `shown`. */
+static weft_status preprocess(const weft_edit_images *e, int i, float *to)
+{
+    const weft_edit_size first = e->scaled[i], last = e->shown[i];
+    const weft_patch_processor *p = &e->processor;
+    uint8_t *rgb = NULL, *scaled = NULL, *shown = NULL;
+    int64_t width, height;
+    WEFT_TRY(weft_picture_load(e->file[i], &rgb, &width, &height));
+    weft_status_code status = WEFT_OK;
+    scaled = weft_alloc(first.height * first.width * 3);
+    shown = weft_alloc(last.height * last.width * 3);
+    WEFT_GO(WEFT_ALLOCATED(scaled && shown, "%s: its pixels", e->file[i]));
+    WEFT_GO(weft_image_resample(WEFT_RESAMPLE_LANCZOS, rgb, width, height, 3, scaled, first.width,
+                                first.height));
+    WEFT_GO(weft_image_resample(WEFT_RESAMPLE_BICUBIC, scaled, first.width, first.height, 3, shown,
+                                last.width, last.height));
+    for (int64_t k = 0; k < last.height * last.width * 3; k++)
+        to[k] = (float)((shown[k] / 255.0 - p->mean[k % 3]) / p->deviation[k % 3]);
+out:
+    weft_free(rgb);
+    weft_free(scaled);
+    weft_free(shown);
+    return status;
+}
+
+/* The vision encoder for one image. */
+typedef struct seer {
+    weft_graph *graph;
+    weft_store *store;
+    weft_program *program;
+    weft_shape out;
+} seer;
+
+static weft_status open_seer(const weft_visual_condition_setup *setup, const weft_edit_images *e,
+                             int i, seer *s)
+{
+    char *folder = weft_path_join(setup->folder, "text_encoder");
+    weft_dtype dtype;
+    weft_status_code status = WEFT_OK;
+    s->graph = weft_graph_create();
+    s->store = weft_store_create_for(setup->backend);
+    WEFT_GO(WEFT_ALLOCATED(folder && s->graph && s->store, "the vision encoder"));
+    WEFT_GO(weft_weights_dtype(folder, &dtype));
+    weft_graph_store_weights_as(s->graph, dtype);
+    weft_ports ports = weft_ports_none();
+    ports.at[WEFT_PORT_VIDEO] =
+        weft_input(s->graph, "in", WEFT_F32,
+                   WEFT_SHAPE(1, 1, e->shown[i].height, e->shown[i].width, 3));
+    weft_model_call(s->graph, &e->vision, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, false,
+                    &ports);
+    weft_output(s->graph, "out", ports.at[WEFT_PORT_IMAGE]);
+    WEFT_GO(weft_graph_check(s->graph));
+    s->out = weft_value_get(s->graph, ports.at[WEFT_PORT_IMAGE])->shape;
+    WEFT_GO(weft_program_compile(s->graph, &(weft_program_options){.backend = setup->backend},
+                                 &s->program));
+out:
+    weft_free(folder);
+    return status;
+}
+
+static weft_status bind_seer(const weft_visual_condition_setup *setup, const weft_edit_images *e,
+                             seer *s)
+{
+    char *folder = weft_path_join(setup->folder, "text_encoder");
+    weft_tensors *file;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(folder, "a path"));
+    WEFT_GO(weft_store_init(s->store, s->graph, 0));
+    WEFT_GO(weft_key_mapping_open(e->vision.family, s->graph, "", folder, &file));
+    WEFT_GO(weft_weights_load(s->store, s->graph, "", file, true));
+    WEFT_GO(weft_programs_bind(&s->program, 1, s->store, NULL));
+out:
+    weft_free(folder);
+    return status;
+}
+
+static void close_seer(seer *s)
+{
+    weft_program_free(s->program);
+    weft_graph_free(s->graph);
+    weft_store_free(s->store);
+}
+
+/* Compiles the programs for image i, and raises e->peak to the bytes of its encoders. */
+static weft_status find_peak(const weft_visual_condition_setup *setup, weft_edit_images *e, int i)
+{
+    const weft_edit_size size = e->size[i], shown = e->shown[i];
+    struct weft_vae *vae = NULL;
+    seer s = {0};
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_visual_condition_encoder(setup, 1, size.height, size.width, &vae));
+    const int64_t pixels = size.height * size.width * 3,
+                  latents = e->tokens.of[i].rows * e->tokens.of[i].columns * e->token_floats,
+                  encodes = weft_vae_bytes(vae) + (pixels + latents) * 4;
+    weft_vae_free(vae);
+    WEFT_GO(open_seer(setup, e, i, &s));
+    const int64_t sees = weft_programs_bytes(&s.program, 1) +
+                         weft_program_plan(s.program)->source_bytes +
+                         e->scaled[i].height * e->scaled[i].width * 3 +
+                         shown.height * shown.width * 3;
+    e->seen_width = s.out.dim[2];
+    e->peak = at_least(e->peak, encodes > sees ? encodes : sees);
+out:
+    close_seer(&s);
+    return status;
+}
+
+weft_status weft_edit_images_open(const weft_visual_condition_setup *setup,
+                                  const char *const *file, int count, weft_edit_images *e)
+{
+    const weft_grid patch = weft_model_grid(setup->denoiser);
+    *e = (weft_edit_images){.count = count,
+                            .token_floats =
+                                patch.factor[1] * patch.factor[2] * setup->grid->channels};
+    if (count > setup->edit->images)
+        return weft_error(WEFT_MSG_VIDEO_INPUT,
+                          WEFT_AT(.file = setup->folder, .key = "--image", WEFT_NUMBER(count)),
+                          "%s takes %d image%s, not %d", setup->edit->class_name,
+                          setup->edit->images, setup->edit->images > 1 ? "s at most" : "", count);
+    WEFT_TRY(open_vision(setup, e));
+    for (int i = 0; i < count; i++) {
+        e->file[i] = file[i];
+        WEFT_TRY(find_sizes(setup, e, i));
+        WEFT_TRY(find_peak(setup, e, i));
+    }
+    return WEFT_OK;
+}
+
+/* Appends the output for image i to e->seen, whose first `*done` floats are set. */
+static weft_status see(const weft_visual_condition_setup *setup, weft_edit_images *e, int i,
+                       int64_t *done)
+{
+    seer s = {0};
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(open_seer(setup, e, i, &s));
+    WEFT_GO(bind_seer(setup, e, &s));
+    const int64_t count = s.out.dim[1] * s.out.dim[2];
+    if (!e->seen)
+        WEFT_GO(WEFT_NEW(e->seen, weft_image_tokens_count(&e->seen_tokens) * e->seen_width,
+                         "the images for the text encoder"));
+    WEFT_GO(preprocess(e, i, weft_program_input(s.program, "in")->data));
+    WEFT_GO(weft_program_run(s.program));
+    memcpy(e->seen + *done, weft_program_output(s.program, "out")->data,
+           (size_t)count * sizeof *e->seen);
+    *done += count;
+out:
+    close_seer(&s);
+    return status;
+}
+
+weft_status weft_edit_images_read(const weft_visual_condition_setup *setup, weft_edit_images *e,
+                                  float *latents)
+{
+    int64_t done = 0;
+    for (int i = 0; i < e->count; i++) {
+        WEFT_TRY(encode(setup, e, i, latents));
+        latents += e->tokens.of[i].rows * e->tokens.of[i].columns * e->token_floats;
+        WEFT_TRY(see(setup, e, i, &done));
+    }
+    return WEFT_OK;
+}
+
+void weft_edit_images_free(weft_edit_images *e)
+{
+    weft_free(e->seen);
+    *e = (weft_edit_images){0};
+}
