@@ -148,6 +148,7 @@ weft_ports weft_ports_none(void)
     none.packed = NULL;
     none.hidden = NULL;
     none.cache = NULL;
+    none.images = NULL;
     return none;
 }
 

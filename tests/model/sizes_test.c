@@ -73,6 +73,7 @@ Test(sizes, published)
         {"hunyuan-dit-1.2", 1499952032},
         {"uvit-h", 500832016},
         {"siglip-so400m-vision", 428225600},
+        {"qwen2.5-vl-7b-vision", 676550144},
         {"ltx-video-0.9.1-vae", 934976434},
         {"ltx-video-0.9.5-vae", 1246913522},
         {"ltx-2-vae", 1222479601},

@@ -25,7 +25,7 @@ const weft_option weft_generate_options[] = {
      WEFT_ALSO("--negative"), .group = "conditioning"},
     {"--image", "FILE", NULL,
      "first frame of the video, or an image to edit; needs a model with image conditioning "
-     "(--help image-models). Flux 2 edits several images",
+     "(--help image-models). Flux 2 and Qwen-Image-Edit Plus edit several",
      .repeated = true, .group = "conditioning", .common = true, .copied = true},
     {"--last-image", "FILE", NULL, "last frame of the video; needs a model with image conditioning",
      .group = "conditioning", .copied = true},

@@ -120,8 +120,8 @@ static weft_status check_image(const work *w, const weft_visual_condition_setup 
     if (f->more_images && how->form != WEFT_FRAME_CONDITION_EDITED)
         return weft_error(
             WEFT_MSG_MODEL_INPUT_UNSUPPORTED, WEFT_AT(.key = "--image", .value = f->more_image[0]),
-            "this %s takes one image. Flux 2 (Flux2Transformer2DModel) edits several. "
-            "Give --image once.",
+            "this %s takes one image. Flux 2 and Qwen-Image-Edit Plus edit several. Give --image "
+            "once.",
             class_name);
     if (f->last_image && !how->last)
         return weft_error(WEFT_MSG_MODEL_INPUT_UNSUPPORTED,

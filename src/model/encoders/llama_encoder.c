@@ -7,7 +7,8 @@
  *
  * The text embedding is the output of a layer before the last. Several query heads share one
  * head of keys and values. Shape letters: B batch, S tokens, C width, K key heads, G query heads
- * per key head, D head width. */
+ * per key head, D head width. Qwen2.5-VL replaces tokens of the text by images (weft_ports.images).
+ */
 #include "model/encoders/llama_encoder.h"
 
 #include "graph/builder_helpers.h"

@@ -246,8 +246,8 @@ static weft_shape shape(const void *config, const weft_model_size *s, weft_port 
     const int64_t step = c->patch * c->merge;
     if (port != WEFT_PORT_VIDEO)
         return WEFT_SCALAR;
-    return WEFT_SHAPE(s->batch, 1, s->height > 1 ? s->height : step, s->width > 1 ? s->width : step,
-                      3);
+    const int64_t high = s->height / step, wide = s->width / step; /* joined patches */
+    return WEFT_SHAPE(s->batch, 1, (high ? high : 1) * step, (wide ? wide : 1) * step, 3);
 }
 
 /* clang-format off */
