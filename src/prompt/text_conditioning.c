@@ -778,9 +778,9 @@ void weft_text_conditioning_set_image(const weft_text_conditioning *c, int r,
                                              weft_model_text(&encoder->model).width
                                        : encoder->image_side * encoder->image_side * 3;
     char name[32];
-    const weft_tensor *to =
-        encoder->vision || encoder->edit
-            ? find(user, weft_text_conditioning_input("picture", r, name)) : NULL;
+    const weft_tensor *to = encoder->vision || encoder->edit
+                                ? find(user, weft_text_conditioning_input("picture", r, name))
+                                : NULL;
     if (to)
         memcpy((float *)to->data + row * each, image, (size_t)each * sizeof *image);
 }

@@ -74,10 +74,11 @@ weft_status weft_text_images_set(weft_text_conditioning *c, weft_tokenizer_set *
     const weft_tokenizer *t = tokenizers->of[0];
     int64_t tokens;
     if (!t)
-        return weft_error(WEFT_MSG_TEXT_ENCODER_UNSUPPORTED,
-                          WEFT_AT(.file = where, .value = weft_model_class(&e->model)),
-                          "%s has no place for images. Use the text encoder of the published model.",
-                          weft_model_class(&e->model));
+        return weft_error(
+            WEFT_MSG_TEXT_ENCODER_UNSUPPORTED,
+            WEFT_AT(.file = where, .value = weft_model_class(&e->model)),
+            "%s has no place for images. Use the text encoder of the published model.",
+            weft_model_class(&e->model));
     const int64_t words = e->length - e->row->crop; /* of the text and the template after it */
     e->edit = edit;
     e->images = *images;

@@ -65,21 +65,28 @@ static void take_three(const json_t *json, const char *key, double to[3])
 static weft_status check_processor(const json_t *json, const char *path,
                                    const weft_patch_processor *p)
 {
-    const weft_json_field known[] = {
-        {"size", NULL},           {"min_pixels", NULL},
-        {"max_pixels", NULL},     {"image_mean", NULL},
-        {"image_std", NULL},      {"patch_size", NULL},
-        {"merge_size", NULL},     {"temporal_patch_size", "[2]"},
-        {"do_resize", "[true]"},  {"do_rescale", "[true]"},
-        {"do_normalize", "[true]"}, {"do_convert_rgb", NULL},
-        {"resample", "[3]"},      {"rescale_factor", "[0.00392156862745098]"},
-        {"data_format", NULL},    {"default_to_square", NULL},
-        {"image_processor_type", NULL}, {"processor_class", NULL},
-        {NULL, NULL}};
-    const int64_t factor = number_of(json, "patch_size", NULL, 14) *
-                           number_of(json, "merge_size", NULL, 2);
-    WEFT_TRY(
-        weft_json_check_foreign(json, path, "", known, WEFT_MSG_MODEL_CONFIG_UNSUPPORTED));
+    const weft_json_field known[] = {{"size", NULL},
+                                     {"min_pixels", NULL},
+                                     {"max_pixels", NULL},
+                                     {"image_mean", NULL},
+                                     {"image_std", NULL},
+                                     {"patch_size", NULL},
+                                     {"merge_size", NULL},
+                                     {"temporal_patch_size", "[2]"},
+                                     {"do_resize", "[true]"},
+                                     {"do_rescale", "[true]"},
+                                     {"do_normalize", "[true]"},
+                                     {"do_convert_rgb", NULL},
+                                     {"resample", "[3]"},
+                                     {"rescale_factor", "[0.00392156862745098]"},
+                                     {"data_format", NULL},
+                                     {"default_to_square", NULL},
+                                     {"image_processor_type", NULL},
+                                     {"processor_class", NULL},
+                                     {NULL, NULL}};
+    const int64_t factor =
+        number_of(json, "patch_size", NULL, 14) * number_of(json, "merge_size", NULL, 2);
+    WEFT_TRY(weft_json_check_foreign(json, path, "", known, WEFT_MSG_MODEL_CONFIG_UNSUPPORTED));
     return factor == p->factor
                ? WEFT_OK
                : weft_error(WEFT_MSG_MODEL_CONFIG,
@@ -108,8 +115,8 @@ static weft_status read_processor(const char *folder, weft_patch_processor *p)
     if (own)
         WEFT_GO(check_processor(own, path, p));
     p->least = number_of(own, "min_pixels", NULL, number_of(own, "size", "shortest_edge", 56 * 56));
-    p->most = number_of(own, "max_pixels", NULL,
-                        number_of(own, "size", "longest_edge", 28 * 28 * 1280));
+    p->most =
+        number_of(own, "max_pixels", NULL, number_of(own, "size", "longest_edge", 28 * 28 * 1280));
     take_three(own, "image_mean", p->mean);
     take_three(own, "image_std", p->deviation);
 out:
@@ -260,9 +267,8 @@ static weft_status open_seer(const weft_visual_condition_setup *setup, const wef
     WEFT_GO(weft_weights_dtype(folder, &dtype));
     weft_graph_store_weights_as(s->graph, dtype);
     weft_ports ports = weft_ports_none();
-    ports.at[WEFT_PORT_VIDEO] =
-        weft_input(s->graph, "in", WEFT_F32,
-                   WEFT_SHAPE(1, 1, e->shown[i].height, e->shown[i].width, 3));
+    ports.at[WEFT_PORT_VIDEO] = weft_input(
+        s->graph, "in", WEFT_F32, WEFT_SHAPE(1, 1, e->shown[i].height, e->shown[i].width, 3));
     weft_model_call(s->graph, &e->vision, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, false,
                     &ports);
     weft_output(s->graph, "out", ports.at[WEFT_PORT_IMAGE]);
@@ -311,10 +317,9 @@ static weft_status find_peak(const weft_visual_condition_setup *setup, weft_edit
                   encodes = weft_vae_bytes(vae) + (pixels + latents) * 4;
     weft_vae_free(vae);
     WEFT_GO(open_seer(setup, e, i, &s));
-    const int64_t sees = weft_programs_bytes(&s.program, 1) +
-                         weft_program_plan(s.program)->source_bytes +
-                         e->scaled[i].height * e->scaled[i].width * 3 +
-                         shown.height * shown.width * 3;
+    const int64_t sees =
+        weft_programs_bytes(&s.program, 1) + weft_program_plan(s.program)->source_bytes +
+        e->scaled[i].height * e->scaled[i].width * 3 + shown.height * shown.width * 3;
     e->seen_width = s.out.dim[2];
     e->peak = at_least(e->peak, encodes > sees ? encodes : sees);
 out:
@@ -322,13 +327,12 @@ out:
     return status;
 }
 
-weft_status weft_edit_images_open(const weft_visual_condition_setup *setup,
-                                  const char *const *file, int count, weft_edit_images *e)
+weft_status weft_edit_images_open(const weft_visual_condition_setup *setup, const char *const *file,
+                                  int count, weft_edit_images *e)
 {
     const weft_grid patch = weft_model_grid(setup->denoiser);
-    *e = (weft_edit_images){.count = count,
-                            .token_floats =
-                                patch.factor[1] * patch.factor[2] * setup->grid->channels};
+    *e = (weft_edit_images){
+        .count = count, .token_floats = patch.factor[1] * patch.factor[2] * setup->grid->channels};
     if (count > setup->edit->images)
         return weft_error(WEFT_MSG_VIDEO_INPUT,
                           WEFT_AT(.file = setup->folder, .key = "--image", WEFT_NUMBER(count)),

@@ -24,7 +24,7 @@ typedef struct weft_edit_images {
     weft_image_tokens tokens, seen_tokens; /* of the denoiser and of the text encoder */
     int64_t token_floats;                  /* latents of a token */
     int64_t seen_width;
-    float *seen; /* (tokens, seen_width): output of the vision encoder; NULL before reading */
+    float *seen;  /* (tokens, seen_width): output of the vision encoder; NULL before reading */
     int64_t peak; /* temporary bytes while the images are read */
     weft_model vision;
     weft_patch_processor processor;

@@ -19,13 +19,13 @@ typedef struct weft_visual_condition_workspace {
     bool zeros;
     bool control_channels; /* the latents of the control are channels after the noisy ones */
     const char *offload_dir;
-    weft_vae *image_vae, *video_vae; /* encoders */
-    bool bound;                      /* image_vae is bound */
-    int64_t image_frames;            /* frames that image_vae encodes */
+    weft_vae *image_vae, *video_vae;   /* encoders */
+    bool bound;                        /* image_vae is bound */
+    int64_t image_frames;              /* frames that image_vae encodes */
     weft_character *character;       /* NULL: another form */
-    weft_image_encoder seer;         /* graph NULL: none */
+    weft_image_encoder seer;                                  /* graph NULL: none */
     weft_visual_condition_setup setup; /* for images to edit with sizes of their own */
-    weft_clip_processor looks;       /* preprocessing of the text encoder's image; side 0: none */
+    weft_clip_processor looks;         /* preprocessing of the text encoder's image; side 0: none */
 } work;
 
 /* ---- valid combinations of inputs ------------------------------------------------------------ */

@@ -39,10 +39,10 @@ typedef struct weft_visual_condition_setup {
     bool silent;     /* print no warnings about sizes: another rank prints them */
     /* conditioning latents after the image are zeros, not encoded grey frames */
     bool zeros;
-    bool published;          /* not trained by weft: use the image as the model's pipeline does */
-    const weft_edit_pipeline *edit; /* images to edit have sizes of their own; NULL: no */
-    int64_t vision_side;     /* pixels per side of a text encoder's image; 0: none */
-    const char *offload_dir; /* folder for the per-cell arrays; NULL: in memory */
+    bool published; /* not trained by weft: use the image as the model's pipeline does */
+    const weft_edit_pipeline *edit;     /* images to edit have sizes of their own; NULL: no */
+    int64_t vision_side;                /* pixels per side of a text encoder's image; 0: none */
+    const char *offload_dir;            /* folder for the per-cell arrays; NULL: in memory */
     const struct weft_backend *backend; /* NULL: cpu */
     const weft_tile *tile;      /* encoder tile; NULL: untiled if that fits in `memory` bytes */
     weft_products vae_products; /* precision of the encoder */

@@ -51,11 +51,10 @@ static weft_status encode_own_text(weft_generator *p)
                                                      r, text ? text : ""));
             const int64_t side = p->inputs.setup.vision_side,
                           black = row >= batch ? side * side * 3 : 0;
-            weft_text_conditioning_set_image(&p->model.text, i,
-                                             weft_text_conditioning_program_input, program, r,
-                                             p->inputs.visual.edit.count
-                                                 ? p->inputs.visual.edit.seen
-                                                 : p->inputs.visual.vision_image + black);
+            weft_text_conditioning_set_image(
+                &p->model.text, i, weft_text_conditioning_program_input, program, r,
+                p->inputs.visual.edit.count ? p->inputs.visual.edit.seen
+                                            : p->inputs.visual.vision_image + black);
         }
         WEFT_TRY(weft_program_run(program));
         weft_text_conditioning_get(&p->model.text, i, program, p->shape.rows, p->memory.context);

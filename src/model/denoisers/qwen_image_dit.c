@@ -60,8 +60,8 @@ static float *write_positions(float *at, int64_t frame, const int64_t size[3])
 static weft_value positions_of(weft_graph *g, const qwen_image *c, const int64_t size[3],
                                const weft_image_tokens *edited, int64_t text)
 {
-    const int64_t tokens = size[0] * size[1] * size[2] +
-                           (edited ? weft_image_tokens_count(edited) : 0);
+    const int64_t tokens =
+        size[0] * size[1] * size[2] + (edited ? weft_image_tokens_count(edited) : 0);
     int64_t after = (size[1] > size[2] ? size[1] : size[2]) / 2;
     float *all = weft_calloc(3 * (tokens + text), sizeof *all), *at = all;
     if (!all)
@@ -120,7 +120,7 @@ static weft_value embed_condition(weft_graph *g, const qwen_image *c, const weft
     return temb;
 }
 
-/* temb (B,C) of `own` tokens, that of time 0 of `edited` tokens: (B,S+E,C). */
+/* temb for `own` tokens, then temb at time 0 for `edited` tokens: (B,S+E,C). */
 static weft_value embed_edited(weft_graph *g, const qwen_image *c, const weft_ports *in,
                                int64_t own, int64_t edited)
 {
@@ -167,6 +167,9 @@ static weft_value forward(weft_graph *g, const qwen_image *c, const weft_ports *
     const bool edits = weft_value_ok(to_edit);
     const int64_t own = size[0] * size[1] * size[2], edited = edits ? weft_dim(g, to_edit, 1) : 0,
                   tokens = own + edited, length = weft_dim(g, text, 1);
+    if (edits && !weft_value_ok(given) && !in->images)
+        return weft_graph_fail(g, WEFT_MSG_MODEL_SHAPE,
+                               "images to edit have no sizes, which their positions need");
     const weft_value temb = edits && c->zero_cond ? embed_edited(g, c, in, own, edited)
                                                   : embed_condition(g, c, in),
                      first = first_of(g, temb);
@@ -311,7 +314,7 @@ static const weft_edit_pipeline edit_pipelines[] = {
     {"QwenImageEditPipeline", 1, 1024 * 1024, 1024 * 1024, EDIT_BEFORE, EDIT_IMAGE,
      "<|image_pad|>", "<|im_end|>\n<|im_start|>assistant\n", 64},
     {"QwenImageEditPlusPipeline", WEFT_MAX_IMAGES, 1024 * 1024, 384 * 384, EDIT_BEFORE,
-     "Picture #: " EDIT_IMAGE, "<|image_pad|>", "<|im_end|>\n<|im_start|>assistant\n", 64},
+     "Picture #: " EDIT_IMAGE, "<|image_pad|>", "<|im_end|>\n<|im_start|>assistant\n", 64}, /* prose-ok */
     {NULL},
 };
 

@@ -177,14 +177,14 @@ static void image_rope(weft_graph *g, const weft_llama *c, const weft_image_toke
         for (int64_t s = 0; s < length; s++)
             for (int64_t i = 0; i < pairs; i++) {
                 const int axis = i < section[0] ? 0 : i < section[0] + section[1] ? 1 : 2;
-                const double angle = (double)at[3 * s + axis] /
-                                     pow(c->theta, (double)i / (double)pairs);
+                const double angle =
+                    (double)at[3 * s + axis] / pow(c->theta, (double)i / (double)pairs);
                 table[s * pairs + i] = (float)cos(angle);
                 table[(length + s) * pairs + i] = (float)sin(angle);
             }
         for (int i = 0; i < 2; i++)
-            rope[i] = weft_constant(g, WEFT_F32, WEFT_SHAPE(length, pairs),
-                                    table + i * length * pairs);
+            rope[i] =
+                weft_constant(g, WEFT_F32, WEFT_SHAPE(length, pairs), table + i * length * pairs);
     } else {
         weft_graph_fail(g, WEFT_MSG_OUT_OF_MEMORY, "out of memory for %" PRId64 " tokens", length);
     }
@@ -192,7 +192,7 @@ static void image_rope(weft_graph *g, const weft_llama *c, const weft_image_toke
     weft_free(at);
 }
 
-/* Replaces embeddings (B,S,C) by those of images (B,N,C) at their places. */
+/* Replaces embeddings (B,S,C) by the embeddings of images (B,N,C) at their places. */
 static weft_value with_images(weft_graph *g, const weft_image_tokens *images, weft_value words,
                               weft_value seen)
 {

@@ -106,14 +106,13 @@ static void rope_of(weft_graph *g, const qwen_vision *c, const windows *w, weft_
     for (int64_t s = 0; s < w->tokens; s++)
         for (int64_t i = 0; i < half; i++) {
             const int64_t at = i < pairs ? w->at[s] / w->columns : w->at[s] % w->columns;
-            const double angle =
-                (double)at / pow(c->theta, (double)(i % pairs) / (double)pairs);
+            const double angle = (double)at / pow(c->theta, (double)(i % pairs) / (double)pairs);
             table[s * half + i] = (float)cos(angle);
             table[(w->tokens + s) * half + i] = (float)sin(angle);
         }
     for (int i = 0; i < 2; i++)
-        rope[i] = weft_constant(g, WEFT_F32, WEFT_SHAPE(w->tokens, half),
-                                table + i * w->tokens * half);
+        rope[i] =
+            weft_constant(g, WEFT_F32, WEFT_SHAPE(w->tokens, half), table + i * w->tokens * half);
     weft_free(table);
 }
 
@@ -179,8 +178,7 @@ static bool is_full(const qwen_vision *c, int64_t layer)
 /* The segments of all items of a batch: (B,N,4). */
 static weft_value segments_of(weft_graph *g, const windows *w, int64_t batch)
 {
-    const weft_value one =
-        weft_constant(g, WEFT_I32, WEFT_SHAPE(1, w->count, 4), w->segment);
+    const weft_value one = weft_constant(g, WEFT_I32, WEFT_SHAPE(1, w->count, 4), w->segment);
     return batch == 1 ? one : weft_broadcast(g, one, WEFT_SHAPE(batch, w->count, 4));
 }
 
