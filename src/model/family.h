@@ -131,7 +131,6 @@ typedef struct weft_image_tokens {
         int64_t at, rows, columns;
     } of[WEFT_MAX_IMAGES];
 } weft_image_tokens;
-int64_t weft_image_tokens_count(const weft_image_tokens *images); /* tokens of all images */
 
 /* Values of one call. Unused ports are WEFT_NONE. */
 typedef struct weft_ports {
@@ -162,7 +161,7 @@ typedef struct weft_model_size {
     /* Encoder layers in WEFT_PORT_TEXT_LAYERS; 0 (default): the layers needed. Tokens of
      * WEFT_PORT_TEXT2; 0 (default): `text`. */
     int64_t layers, text2;
-    /* Images of WEFT_PORT_EDITED, or their tokens if images have sizes of their own; 0 (default): 1 */
+    /* Images of WEFT_PORT_EDITED, or their tokens if images have sizes of their own; 0: 1 */
     int64_t edited;
     /* Latent frames of WEFT_PORT_HISTORY, _2X and _4X; 0 (default): as published. */
     int64_t history[3];

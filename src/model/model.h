@@ -64,6 +64,8 @@ bool weft_model_takes(const weft_model *model, weft_port port);
  * verb for the error message. */
 weft_status weft_model_accepts(const weft_model *model, const weft_port *provided, int count,
                                const char *who);
+/* Tokens of all images. */
+int64_t weft_image_tokens_count(const weft_image_tokens *images);
 /* Class of the model's pipeline in model_index.json. `image`: trained with a given first frame. */
 const char *weft_model_pipeline(const weft_model *model, bool image);
 weft_shape weft_model_shape(const weft_model *model, const weft_model_size *size, weft_port port);

@@ -327,9 +327,10 @@ out:
     return status;
 }
 
-weft_status weft_edit_images_open(const weft_visual_condition_setup *setup, const char *const *file,
-                                  int count, weft_edit_images *e)
+weft_status weft_edit_images_open(const weft_visual_condition_setup *setup,
+                                  const weft_visual_inputs *files, weft_edit_images *e)
 {
+    const int count = 1 + files->more_images;
     const weft_grid patch = weft_model_grid(setup->denoiser);
     *e = (weft_edit_images){
         .count = count, .token_floats = patch.factor[1] * patch.factor[2] * setup->grid->channels};
@@ -340,7 +341,7 @@ weft_status weft_edit_images_open(const weft_visual_condition_setup *setup, cons
                           setup->edit->images, setup->edit->images > 1 ? "s at most" : "", count);
     WEFT_TRY(open_vision(setup, e));
     for (int i = 0; i < count; i++) {
-        e->file[i] = file[i];
+        e->file[i] = i ? files->more_image[i - 1] : files->image;
         WEFT_TRY(find_sizes(setup, e, i));
         WEFT_TRY(find_peak(setup, e, i));
     }

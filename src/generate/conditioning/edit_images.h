@@ -6,11 +6,12 @@
 #include "model/model.h"
 
 struct weft_visual_condition_setup;
+struct weft_visual_inputs;
 typedef struct weft_edit_size {
     int64_t height, width; /* pixels */
 } weft_edit_size;
 
-/* Qwen2-VL's image processor: sides are multiples of `factor` pixels, and the area is in a range. */
+/* Qwen2-VL's image processor: sides are multiples of `factor` pixels, the area is in a range. */
 typedef struct weft_patch_processor {
     int64_t factor, least, most; /* pixels of a side, pixels of an image */
     double mean[3], deviation[3];
@@ -30,10 +31,9 @@ typedef struct weft_edit_images {
     weft_patch_processor processor;
 } weft_edit_images;
 
-/* Reads the sizes of the `count` image files (borrowed), and opens the config of the vision
- * encoder. */
+/* Reads the sizes of the image files (borrowed), and opens the config of the vision encoder. */
 weft_status weft_edit_images_open(const struct weft_visual_condition_setup *setup,
-                                  const char *const *file, int count, weft_edit_images *edit);
+                                  const struct weft_visual_inputs *files, weft_edit_images *edit);
 /* Latents of all images. */
 int64_t weft_edit_images_floats(const weft_edit_images *edit);
 /* Bytes of the vision encoder's output. */

@@ -6,8 +6,10 @@
 #include "generate/conditioning/clip_preprocess.h"
 #include "generate/conditioning/control_video.h"
 #include "generate/conditioning/image_encoder.h"
+#include "generate/conditioning/visual_refusal.h"
 #include "latent/vae_chunks.h"
 #include "model/registry.h"
+key_mapping.h"
 
 #include <string.h>
 
@@ -30,39 +32,10 @@ typedef struct weft_visual_condition_workspace {
 
 /* ---- valid combinations of inputs ------------------------------------------------------------ */
 
-/* The option that requires given frames, and an alternative that works with any model. */
-static const char *asked_by(const weft_visual_inputs *f)
-{
-    return f->image ? "--image" : f->before ? "--given-frames" : "--window-mode";
-}
-
-static const char *instead_of(const weft_visual_inputs *f)
-{
-    return f->image    ? "Use --video FILE to start from images with any model"
-           : f->before ? "Omit the option to change a video with any model"
-                       : "Use --window-mode blend for longer videos with any model";
-}
-
 /* Frames at the beginning of the video that are not from an image. */
 static int64_t given_frames(const weft_visual_inputs *f)
 {
     return f->prefix_frames ? f->prefix_frames : f->before ? f->before_frames : 0;
-}
-
-/* Error that names the families with given frames. */
-static weft_status refuse_form(const weft_model *model, const weft_visual_inputs *f)
-{
-    weft_buf families = {0};
-    for (int i = 0; weft_families[i]; i++)
-        if (weft_families[i]->frame_condition)
-            weft_buf_printf(&families, "%s%s (%s)", families.len ? ", " : "",
-                            weft_families[i]->class_name, weft_families[i]->frame_condition_help);
-    const weft_status_code status =
-        weft_error(WEFT_MSG_MODEL_INPUT_UNSUPPORTED, WEFT_AT(.key = asked_by(f)),
-                   "%s does not take given frames. Models that do: %s. %s.",
-                   weft_model_class(model), families.data ? families.data : "?", instead_of(f));
-    weft_buf_free(&families);
-    return status;
 }
 
 bool weft_visual_condition_needs_image(const weft_frame_condition *how)
@@ -87,20 +60,20 @@ static weft_status check_image(const work *w, const weft_visual_condition_setup 
                           "a last frame needs a first one. Give it with --image FILE.");
     if (has && !can && how->form == WEFT_FRAME_CONDITION_EDITED)
         return weft_error(
-            WEFT_MSG_MODEL_INPUT_UNSUPPORTED, WEFT_AT(.file = setup->folder, .key = asked_by(f)),
+            WEFT_MSG_MODEL_INPUT_UNSUPPORTED, WEFT_AT(.file = setup->folder, .key = weft_visual_option(f)),
             "the model edits no images: its model_index.json has another pipeline than %s. %s.",
-            setup->denoiser->family->edit_pipeline->class_name, instead_of(f));
+            setup->denoiser->family->edit_pipeline->class_name, weft_visual_alternative(f));
     if (!f->image && setup->edit)
         return weft_error(WEFT_MSG_VIDEO_INPUT, WEFT_AT(.file = setup->folder, .key = "--image"),
                           "this model edits images. Give --image FILE.");
     if (has && how->form != WEFT_FRAME_CONDITION_NONE && !can)
         return weft_error(
-            WEFT_MSG_MODEL_INPUT_UNSUPPORTED, WEFT_AT(.file = setup->folder, .key = asked_by(f)),
+            WEFT_MSG_MODEL_INPUT_UNSUPPORTED, WEFT_AT(.file = setup->folder, .key = weft_visual_option(f)),
             "the model was not trained to start from an image: its model_index.json has no "
             "\"expand_timesteps\": true, and its weft.json no \"condition\". %s.",
-            instead_of(f));
+            weft_visual_alternative(f));
     if (has && !can)
-        return refuse_form(setup->denoiser, f);
+        return weft_visual_refuse(setup->denoiser, f);
     if (!f->image && !f->before && must)
         return weft_error(WEFT_MSG_VIDEO_INPUT, WEFT_AT(.file = setup->folder, .key = "--image"),
                           "this %s generates videos that start from an image. Give --image FILE.",
@@ -429,17 +402,10 @@ static weft_status open_before(const weft_visual_condition_setup *setup, work *w
 static weft_status open_edited(const weft_visual_condition_setup *setup, weft_visual_condition *g,
                                work *w)
 {
-    const char *file[WEFT_MAX_IMAGES];
-    if (1 + w->files.more_images > WEFT_MAX_IMAGES)
-        return weft_error(WEFT_MSG_VIDEO_INPUT,
-                          WEFT_AT(.key = "--image", WEFT_NUMBER(1 + w->files.more_images)),
-                          "%d images are more than %d", 1 + w->files.more_images, WEFT_MAX_IMAGES);
-    for (int i = 0; i <= w->files.more_images; i++)
-        file[i] = i ? w->files.more_image[i - 1] : w->files.image;
     w->setup = *setup;
     w->setup.grid = &w->grid;
     g->form = WEFT_FRAME_CONDITION_EDITED;
-    WEFT_TRY(weft_edit_images_open(&w->setup, file, 1 + w->files.more_images, &g->edit));
+    WEFT_TRY(weft_edit_images_open(&w->setup, &w->files, &g->edit));
     g->edited = weft_image_tokens_count(&g->edit.tokens);
     return WEFT_OK;
 }

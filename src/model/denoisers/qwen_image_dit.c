@@ -314,7 +314,8 @@ static const weft_edit_pipeline edit_pipelines[] = {
     {"QwenImageEditPipeline", 1, 1024 * 1024, 1024 * 1024, EDIT_BEFORE, EDIT_IMAGE,
      "<|image_pad|>", "<|im_end|>\n<|im_start|>assistant\n", 64},
     {"QwenImageEditPlusPipeline", WEFT_MAX_IMAGES, 1024 * 1024, 384 * 384, EDIT_BEFORE,
-     "Picture #: " EDIT_IMAGE, "<|image_pad|>", "<|im_end|>\n<|im_start|>assistant\n", 64}, /* prose-ok */
+     "Picture #: <|vision_start|><|image_pad|><|vision_end|>", "<|image_pad|>",
+     "<|im_end|>\n<|im_start|>assistant\n", 64},
     {NULL},
 };
 
