@@ -72,24 +72,22 @@ for name in chronoedit/reasoning skyreels/lag skyreels/image skyreels/image2 sky
     cosmos25/image cosmos25/video cosmos25/video1 cosmos25_transfer/weak wan_vace/weak wan_animate/guided wan_animate/replace wan_animate/long wan_animate/long5 sana/empty sana/i2v sana_720/i2v motif/cfg motif/i2v ltx2/i2v ltx23/i2v ltx23/rescale helios/euler helios/image helios/video causal_wan/guided causal_wan/listed causal_wan/off causal_wan/short; do
     check "${name/\//_}" same_latents "${name%/*}" "${name#*/}"
 done
-# Tokens of an image are split over ranks like the others. Adapters of Wan Animate have all
-by_ranks# tokens of some heads on each rank.
-by_ranks() { # NAME VARIANT OPTIONS... # PARALLEL NAME [VARIANT] # NAME [VARIANT]
+# Tokens of an image are split over ranks like the others. Adapters of Wan Animate have all tokens of some heads on each rank.
+by_ranks() { # NAME VARIANT OPTIONS...
     local mpirun name=$1 variant=$2
     shift 2
     mpirun=$(command -v mpirun.openmpi || command -v mpirun) || skip "no mpirun"
-    mkdir -p "by_ranks/$name.$*" && cd "by_ranks/$name.$*" || return
-    mkdir "by_ranks-$1-$2-${3-}" && cd "by_ranks-$1-$2-${3-}" || return
-    printf '#!/bin/bash\nexec "%s" --oversubscribe -n 2 "%s" "$@" %s--parallel %s\n' "$mpirun" "$WEFT" "$*" "$1" >weft_by_ranks
+    mkdir -p "by_ranks/$name.$variant.$*" && cd "by_ranks/$name.$variant.$*" || return
+    printf '#!/bin/bash\nexec "%s" --oversubscribe -n 2 "%s" "$@" %s\n' "$mpirun" "$WEFT" "$*" >weft_by_ranks
     chmod +x weft_by_ranks
-    mkdir "by_ranks_$1" && cd "by_ranks_$1" || return
-    WEFT=$PWD./weft_by_ranks same_latents "$name" "$variant""${@:2}""$@"
+    WEFT=$PWD/weft_by_ranks same_latents "$name" ${variant:+"$variant"}
 }
 check flux2_edit_by_ranks by_ranks flux2 edit --parallel cp=2
+check qwen_edit_plus_by_ranks by_ranks qwen_edit_plus "" --parallel cp=2
 for axis in tp cp fsdp cfg; do check "motif_i2v_by_ranks_of_$axis" by_ranks motif i2v --parallel $axis=2; done
 check motif_i2v_by_ranks_of_sp by_ranks motif i2v --parallel tp=2 --parallel sequence_parallel=true
-check motif_i2v_by_ranks_of_ring by_ranks motif i2v --parallel cp=2 --parallel context=ringby_ranks cp=2 flux2 edit
-for axis in tp cp context.ring fsdp; do check "wan_animate_by_ranks_$axis" by_ranks $axis=2 wan_animate; done
-check wan_animate_long5_by_ranks by_ranks cp=2 wan_animate long5an_edit_by_ranks flux2 edit
-check qwen_edit_plus_by_ranks an_edit_by_ranks qwen_edit_plus
+check motif_i2v_by_ranks_of_ring by_ranks motif i2v --parallel cp=2 --parallel context=ring
+for axis in tp cp fsdp; do check "wan_animate_by_ranks_of_$axis" by_ranks wan_animate "" --parallel $axis=2; done
+check wan_animate_by_ranks_of_ring by_ranks wan_animate "" --parallel cp=2 --parallel context=ring
+check wan_animate_long5_by_ranks by_ranks wan_animate long5 --parallel cp=2
 finish

@@ -9,7 +9,6 @@
 #include "generate/conditioning/visual_refusal.h"
 #include "latent/vae_chunks.h"
 #include "model/registry.h"
-key_mapping.h"
 
 #include <string.h>
 
