@@ -25,7 +25,7 @@ static const example denoisers_of[] = {
      "\"num_layers\":3,\"inject_face_latents_blocks\":3,\"motion_encoder_size\":4,"
      "\"motion_encoder_channel_sizes\":{\"4\":3},\"motion_style_dim\":4,\"motion_dim\":2,"
      "\"motion_encoder_dim\":3,\"face_encoder_hidden_dim\":3,\"face_encoder_num_heads\":2}",
-     {2, 3, 4, 4, 3}, 3, 6, true},
+     {2, 3, 4, 4, 3}, 4, 7, true}, /* the adapter is a block with attention, too */
     {"{\"_class_name\":\"CogVideoXTransformer3DModel\",\"num_attention_heads\":2,"
      "\"attention_head_dim\":16,\"in_channels\":2,\"out_channels\":2,\"time_embed_dim\":6,"
      "\"text_embed_dim\":5,\"num_layers\":3,\"sample_width\":4,\"sample_height\":4,"

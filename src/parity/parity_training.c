@@ -41,7 +41,7 @@ typedef struct training {
     bool whole_times;            /* the model takes integer times */
     weft_model_size size;
     stream stream[STREAMS];
-    /* Channels of the video's latents that are given, not denoised, after the noisy ones; 0: none */
+    /* Given channels of the latents of the video, after the noisy channels; 0: none */
     int64_t given_channels;
     float *given; /* of all samples */
     float *noise_level;

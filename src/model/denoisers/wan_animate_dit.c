@@ -457,14 +457,16 @@ static const weft_port_row ports[] = {
 };
 
 /* The blurs of the authors' files are 1 3 3 1 in both directions. */
-#define HALVED(theirs, ours)                                                          \
-    {"motion_encoder.enc.net_app.convs." theirs ".conv1.0", "motion_encoder.res_blocks." ours ".conv1"}, \
-    {"motion_encoder.enc.net_app.convs." theirs ".conv1.1", "motion_encoder.res_blocks." ours ".conv1.act_fn", .channels = true}, \
-    {"motion_encoder.enc.net_app.convs." theirs ".conv2.0", ""},                      \
-    {"motion_encoder.enc.net_app.convs." theirs ".conv2.1", "motion_encoder.res_blocks." ours ".conv2"}, \
-    {"motion_encoder.enc.net_app.convs." theirs ".conv2.2", "motion_encoder.res_blocks." ours ".conv2.act_fn", .channels = true}, \
-    {"motion_encoder.enc.net_app.convs." theirs ".skip.0",  ""},                      \
-    {"motion_encoder.enc.net_app.convs." theirs ".skip.1",  "motion_encoder.res_blocks." ours ".conv_skip"}
+#define CONVS "motion_encoder.enc.net_app.convs."
+#define BLOCKS "motion_encoder.res_blocks."
+#define HALVED(theirs, ours)                                                            \
+    {CONVS theirs ".conv1.0", BLOCKS ours ".conv1"},                                    \
+    {CONVS theirs ".conv1.1", BLOCKS ours ".conv1.act_fn", .channels = true},           \
+    {CONVS theirs ".conv2.0", ""},                                                      \
+    {CONVS theirs ".conv2.1", BLOCKS ours ".conv2"},                                    \
+    {CONVS theirs ".conv2.2", BLOCKS ours ".conv2.act_fn", .channels = true},           \
+    {CONVS theirs ".skip.0",  ""},                                                      \
+    {CONVS theirs ".skip.1",  BLOCKS ours ".conv_skip"}
 static const weft_rename_rule original[] = {
     {"face_adapter.fuser_blocks.#.linear1_kv", "face_adapter.#.{to_k,to_v}"},
     {"face_adapter.fuser_blocks.#.linear1_q",  "face_adapter.#.to_q"},
