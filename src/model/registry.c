@@ -109,7 +109,7 @@ const weft_family *const weft_families[] = {
     /* T5Gemma2TextEncoder; must precede SigLIP, whose names its files have */
     &weft_family_t5gemma2,
     &weft_family_siglip_vision, /* SiglipVisionModel             */
-    &weft_family_qwen_vision,           /* Qwen2_5_VisionTransformerPretrainedModel */
+    &weft_family_qwen_vision,   /* Qwen2_5_VisionTransformerPretrainedModel */
     /* Gemma3TextModel; must precede Gemma 2 and Qwen3, whose names its files have */
     &weft_family_gemma3,
     &weft_family_gemma2,          /* Gemma2Model                   */

@@ -23,8 +23,8 @@ typedef struct weft_visual_condition_workspace {
     weft_vae *image_vae, *video_vae;   /* encoders */
     bool bound;                        /* image_vae is bound */
     int64_t image_frames;              /* frames that image_vae encodes */
-    weft_character *character;       /* NULL: another form */
-    weft_image_encoder seer;                                  /* graph NULL: none */
+    weft_character *character;         /* NULL: another form */
+    weft_image_encoder seer;           /* graph NULL: none */
     weft_visual_condition_setup setup; /* for images to edit with sizes of their own */
     weft_clip_processor looks;         /* preprocessing of the text encoder's image; side 0: none */
 } work;
@@ -59,7 +59,8 @@ static weft_status check_image(const work *w, const weft_visual_condition_setup 
                           "a last frame needs a first one. Give it with --image FILE.");
     if (has && !can && how->form == WEFT_FRAME_CONDITION_EDITED)
         return weft_error(
-            WEFT_MSG_MODEL_INPUT_UNSUPPORTED, WEFT_AT(.file = setup->folder, .key = weft_visual_option(f)),
+            WEFT_MSG_MODEL_INPUT_UNSUPPORTED,
+            WEFT_AT(.file = setup->folder, .key = weft_visual_option(f)),
             "the model edits no images: its model_index.json has another pipeline than %s. %s.",
             setup->denoiser->family->edit_pipeline->class_name, weft_visual_alternative(f));
     if (!f->image && setup->edit)
@@ -67,7 +68,8 @@ static weft_status check_image(const work *w, const weft_visual_condition_setup 
                           "this model edits images. Give --image FILE.");
     if (has && how->form != WEFT_FRAME_CONDITION_NONE && !can)
         return weft_error(
-            WEFT_MSG_MODEL_INPUT_UNSUPPORTED, WEFT_AT(.file = setup->folder, .key = weft_visual_option(f)),
+            WEFT_MSG_MODEL_INPUT_UNSUPPORTED,
+            WEFT_AT(.file = setup->folder, .key = weft_visual_option(f)),
             "the model was not trained to start from an image: its model_index.json has no "
             "\"expand_timesteps\": true, and its weft.json no \"condition\". %s.",
             weft_visual_alternative(f));
