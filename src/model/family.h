@@ -581,7 +581,7 @@ struct weft_family {
     const char *stem;     /* stem of the names of weight files */
     const char *library;  /* library next to the class in model_index.json */
     const char *pipeline; /* denoisers: class of the pipeline in model_index.json */
-    /* Denoisers: the class of models that were trained with a given first frame. NULL: `pipeline` */
+    /* Denoisers: the class of models trained with a given first frame. NULL: `pipeline` */
     const char *image_pipeline;
     /* The class, if it depends on the config. `image`: trained with a given first frame. NULL: the
      * classes above */

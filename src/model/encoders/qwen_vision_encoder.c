@@ -1,6 +1,6 @@
 /* The vision part of Qwen2.5-VL (transformers' Qwen2_5_VisionTransformerPretrainedModel).
- * Parameters have the names of the class. Published files put "visual." or "model.visual." before the names,
- * which are key mappings here.
+ * Parameters have the names of the class. Published files put "visual." or "model.visual." before
+ * the names, which are key mappings here.
  *
  *   pixels, twice as two frames --patches--> (B,S,C), in the order of windows
  *          --blocks: RMS norm, attention, RMS norm, gated SiLU--> (B,S,C)
