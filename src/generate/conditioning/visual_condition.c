@@ -399,7 +399,6 @@ static weft_status open_before(const weft_visual_condition_setup *setup, work *w
                                          &w->image_vae);
 }
 
-/* Opens images to edit that have sizes of their own. */
 static weft_status open_edited(const weft_visual_condition_setup *setup, weft_visual_condition *g,
                                work *w)
 {
