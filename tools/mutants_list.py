@@ -158,7 +158,7 @@ MUTANTS = [
     ("video-resize-edge", "src/video/image.c", "v < 0 ? 0 : v >= from_h ? from_h - 1 : v;", "v < 0 ? 0 : v >= from_h ? from_h - 2 : v;", "video:image/*"),
     ("video-first-frame", "src/video/clip.c", "if (f.seconds + slack < q->start_seconds)", "if (f.seconds - slack < q->start_seconds)", "data:loader/* video:video/*"),
     ("video-last-tick", "src/video/clip.c", "q->start_seconds + (double)done / q->fps < end + slack * 2 - 1e-6", "q->start_seconds + (double)done / q->fps < end - 1e-6", "video:video/*"),
-    ("video-any-processor", "src/video/clip_processor.c", '{"resample", "[3]"}', '{"resample", NULL}', "generate/refusal_test.sh"),
+    ("video-any-processor", "src/video/clip_processor.c", '{"resample", "[2, 3]"}', '{"resample", NULL}', "generate/refusal_test.sh"),
     ("comm-any-is-power", "src/comm/coll_schedule.c", "    return (n & (n - 1)) == 0;", "    return n > 0;", "comm:moves/*"),
     ("draw-thinned-low", "src/draw/plot.c", "c.low = py > c.low ? py : c.low;", "c.low = py;", "format-log:report/*"),
     ("estimate-link-queue", "src/estimate/program_estimate.c", "w.wire = (w.wire > w.now ? w.wire : w.now) + seconds;", "w.wire = w.now + seconds;",

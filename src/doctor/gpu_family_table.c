@@ -11,6 +11,10 @@ const weft_gpu_family weft_gpu_families[] = {
      "\"ffn_dim\":10,\"num_layers\":1,\"image_dim\":4,\"added_kv_proj_dim\":24,"
      "\"pos_embed_seq_len\":6}",
      {2, 2, 4, 4, 3}},
+    {"{\"_class_name\":\"CausalWanTransformer3DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":6,\"in_channels\":2,\"text_dim\":5,\"freq_dim\":4,\"ffn_dim\":10,"
+     "\"num_layers\":1,\"num_frames_per_block\":2,\"local_attn_size\":3,\"sink_size\":1}",
+     {2, 4, 4, 4, 3, .times = 4}},
     {"{\"_class_name\":\"ChronoEditTransformer3DModel\",\"num_attention_heads\":2,"
      "\"attention_head_dim\":12,\"in_channels\":5,\"out_channels\":2,\"text_dim\":5,\"freq_dim\":4,"
      "\"ffn_dim\":10,\"num_layers\":1,\"image_dim\":4,\"added_kv_proj_dim\":24}",
@@ -258,6 +262,11 @@ const weft_gpu_family weft_gpu_families[] = {
     {"{\"_class_name\":\"SiglipVisionModel\",\"hidden_size\":6,\"intermediate_size\":10,"
      "\"num_hidden_layers\":2,\"num_attention_heads\":2,\"image_size\":6,\"patch_size\":2}",
      {2, 1, 6, 6, 0}},
+    {"{\"_class_name\":\"Qwen2_5_VisionTransformerPretrainedModel\",\"depth\":2,"
+     "\"hidden_size\":8,\"intermediate_size\":10,\"num_heads\":2,\"patch_size\":2,"
+     "\"spatial_merge_size\":2,\"window_size\":8,\"out_hidden_size\":6,"
+     "\"fullatt_block_indexes\":[1]}",
+     {2, 1, 8, 12, 0}},
     {"{\"_class_name\":\"Gemma3TextModel\",\"vocab_size\":7,\"hidden_size\":12,"
      "\"intermediate_size\":10,\"num_hidden_layers\":2,\"num_attention_heads\":4,"
      "\"num_key_value_heads\":2,\"head_dim\":4,\"query_pre_attn_scalar\":6,\"rope_factor\":2,"

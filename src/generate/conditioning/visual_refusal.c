@@ -24,8 +24,7 @@ weft_status weft_visual_refuse(const weft_model *model, const weft_visual_inputs
     const weft_status_code status = weft_error(
         WEFT_MSG_MODEL_INPUT_UNSUPPORTED, WEFT_AT(.key = weft_visual_option(f)),
         "%s does not take given frames. Models that do: %s. %s.", weft_model_class(model),
-        families.data ? families.data : "?",
-                   weft_visual_alternative(f));
+        families.data ? families.data : "?", weft_visual_alternative(f));
     weft_buf_free(&families);
     return status;
 }
