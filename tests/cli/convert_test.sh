@@ -147,9 +147,9 @@ body = json.dumps(head).encode()
 open(sys.argv[2], "wb").write(struct.pack("<Q", len(body)) + body + data[8 + n:])
 PY
     same ours truth.safetensors
-    convert ours theirs.safetensors --to original
+    convert ours theirs-causal.safetensors --to original
     rm -rf back
-    convert theirs.safetensors back --config causal.json
+    convert theirs-causal.safetensors back --config causal.json
     same ours back
 }
 check generators_of_self_forcing_are_read
