@@ -351,14 +351,25 @@ static void compare_layers(const job *one, const job *many, const char *what)
     }
 }
 
+/* Bitwise. Exception: the signal of the first block cuts the graph behind the block, and slices
+ * behind the cut can have other sizes, in which products add in another order. */
+static void compare_refreshed(const job *many, int i, const char *what)
+{
+    const bool cut =
+        many->slices.kind == WEFT_COMM_OVERLAP_ON && many->rule->signal == WEFT_SIGNAL_BLOCK;
+    const float *x = many->prediction[i][0], *full = many->prediction[i][1];
+    const double off = apart(x, full, many->count);
+    cr_expect(cut ? off < 1e-6 : !memcmp(x, full, (size_t)many->count * sizeof *x),
+              "%s: refreshed step %d differs from the one without a cache by %g", what, i, off);
+}
+
 static void compare_values(const job *one, const job *many, const char *what)
 {
     for (int i = 0; i < STEPS; i++) {
         const double off = apart(many->prediction[i][0], one->prediction[i][0], one->count);
         cr_expect_lt(off, 1e-5, "%s: step %d is off by %g", what, i, off);
-        cr_expect(i % 2 || !memcmp(many->prediction[i][0], many->prediction[i][1],
-                                   (size_t)many->count * 4),
-                  "%s: refreshed step %d is not bitwise the one without a cache", what, i);
+        if (i % 2 == 0)
+            compare_refreshed(many, i, what);
         if (i == 0)
             continue; /* nothing precedes it that the signal could be compared with */
         /* a residual may change by more than its size, and both round */
