@@ -44,7 +44,7 @@ static weft_value state_of(weft_graph *g, weft_dtype dtype, int64_t layer, const
                            weft_shape shape)
 {
     char name[64];
-    snprintf(name, sizeof name, "batch.cache.%" PRId64 ".%s", layer, what);
+    snprintf(name, sizeof name, WEFT_FRAME_CACHE_STATES "%" PRId64 ".%s", layer, what);
     return weft_source(
         g, WEFT_OP_STATE, name,
         &(weft_attr_source){

@@ -12,6 +12,9 @@
 
 #include "model/family.h"
 
+/* Begin of the names of all states. */
+#define WEFT_FRAME_CACHE_STATES "batch.cache."
+
 typedef struct weft_frame_cache_size {
     int64_t block, rest, sink; /* rest: kept frames other than the sink */
 } weft_frame_cache_size;

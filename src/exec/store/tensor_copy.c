@@ -73,6 +73,15 @@ weft_status weft_tensor_get_bytes(const weft_tensor *from, int64_t at, int64_t b
                              from->dtype, bytes / weft_dtype_bytes(from->dtype));
 }
 
+weft_status weft_tensor_clear(const weft_tensor *to)
+{
+    const int64_t bytes = weft_shape_count(&to->shape) * weft_dtype_bytes(to->dtype);
+    if (to->staging)
+        return weft_staging_zero(to->staging, to->data, bytes);
+    memset(to->data, 0, (size_t)bytes);
+    return WEFT_OK;
+}
+
 weft_status weft_tensor_on_host(const weft_tensor *from, const void **data, void **made)
 {
     const int64_t bytes = weft_shape_count(&from->shape) * weft_dtype_bytes(from->dtype);

@@ -18,6 +18,8 @@ weft_status weft_tensor_get(const weft_tensor *from, const weft_box *box, void *
 weft_status weft_tensor_put_bytes(const weft_tensor *to, int64_t at, int64_t bytes,
                                   const void *data);
 weft_status weft_tensor_get_bytes(const weft_tensor *from, int64_t at, int64_t bytes, void *data);
+/* Sets this rank's shard to zeros. */
+weft_status weft_tensor_clear(const weft_tensor *to);
 /* Copies the intersection of two shards of one tensor between stores of this rank. */
 weft_status weft_tensor_copy(const weft_tensor *to, const weft_tensor *from);
 /* Returns the values of this rank's shard in memory of the host: the tensor's own data, or a copy,

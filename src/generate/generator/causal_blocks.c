@@ -1,5 +1,6 @@
 #include "generate/generator/causal_blocks.h"
 
+#include "exec/store/tensor_copy.h"
 #include "generate/generator/generator_parts.h"
 
 #include <string.h>
@@ -59,6 +60,17 @@ weft_status weft_causal_blocks_check_ranks(const weft_generator *p)
                               WEFT_AT(.key = "--parallel", .value = axes[i]),
                               "the number of keys that a block sees changes, and a ring needs the "
                               "same parts on all ranks. Use cp or tp, or --kv-cache off.");
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_causal_blocks_forget(const weft_generator *p)
+{
+    weft_store *store = p->parts.store;
+    for (int64_t i = 0; p->shape.cached && i < weft_store_count(store); i++) {
+        const weft_tensor *t = weft_store_at(store, i);
+        if (!strncmp(t->name, WEFT_FRAME_CACHE_STATES, strlen(WEFT_FRAME_CACHE_STATES)))
+            WEFT_TRY(weft_tensor_clear(t));
     }
     return WEFT_OK;
 }

@@ -12,6 +12,9 @@
 weft_status weft_causal_blocks_lay(weft_generator *p);
 /* Checks the layout of the ranks. */
 weft_status weft_causal_blocks_check_ranks(const weft_generator *p);
+/* Clears the cache before a video. Masked keys and values are multiplied by 0, so values of an
+ * earlier video that are not finite would reach this one. */
+weft_status weft_causal_blocks_forget(const weft_generator *p);
 /* Latent frames of a call of a causal model. */
 int64_t weft_causal_blocks_frames(const weft_generator *p);
 /* First float of the current block in the latents of a call. */

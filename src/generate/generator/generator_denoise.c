@@ -893,6 +893,7 @@ weft_status weft_generator_run(weft_generator *p, const char *const *prompts, co
         p->sampling.decoded = (weft_vae_place){0};
         if (sink->begin)
             sink->begin(sink->user, p->request.first);
+        WEFT_TRY(weft_causal_blocks_forget(p));
         WEFT_TRY(sample(p, &r, resumed));
         for (int64_t i = 0; i < batch; i++)
             end_with(p, p->memory.x + i * p->shape.item_floats);

@@ -1,11 +1,15 @@
 /* Videos of causal Wan, generated block by block, are bitwise identical on the device `far`.
- * Predicted and reserved memory do not grow with the video, and blocks reserve nothing. */
+ * Predicted and reserved memory do not grow with the video, and blocks reserve nothing. A video
+ * does not depend on the one before. */
 #include "exec/execute.h"
+#include "exec/store/tensor_copy.h"
 #include "generate/generator/generator.h"
 #include "generate/generator/generator_denoise.h"
+#include "generate/generator/generator_parts.h"
 #include "kernel/far/far.h"
 
 #include <criterion/criterion.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,6 +39,21 @@ static weft_status_code collect(void *user, int64_t prompt, int64_t first, int64
     return WEFT_OK;
 }
 
+static const char model[] = "tests/golden/pipelines/causal_wan";
+
+static weft_generator_options options_of(const weft_backend *backend, int64_t frames)
+{
+    return (weft_generator_options){.backend = backend,
+                                    .frames = frames,
+                                    .height = SIDE,
+                                    .width = SIDE,
+                                    .steps = 2,
+                                    .guidance = 1,
+                                    .batch = 1,
+                                    .memory = 1 << 30,
+                                    .offload_dir = "/tmp"};
+}
+
 typedef struct figures {
     int64_t predicted, reserved, while_running;
 } figures;
@@ -43,19 +62,11 @@ static figures generate(const weft_backend *backend, int64_t frames, float *vide
 {
     static const char *const prompts[] = {"a red cat"};
     const uint64_t seed = 3;
-    const weft_generator_options options = {.backend = backend,
-                                            .frames = frames,
-                                            .height = SIDE,
-                                            .width = SIDE,
-                                            .steps = 2,
-                                            .guidance = 1,
-                                            .batch = 1,
-                                            .memory = 1 << 30,
-                                            .offload_dir = "/tmp"};
+    const weft_generator_options options = options_of(backend, frames);
     const weft_generator_sink sink = {.frames = collect, .user = video};
     weft_generator *p;
-    cr_assert_eq(weft_generator_open("tests/golden/pipelines/causal_wan", &options, NULL, &p),
-                 WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_generator_open(model, &options, NULL, &p), WEFT_OK, "%s",
+                 weft_error_message());
     figures f = {.predicted = weft_generator_bytes(p)};
     taken = 0;
     cr_assert_eq(weft_generator_bind(p), WEFT_OK, "%s", weft_error_message());
@@ -84,4 +95,49 @@ Test(causal_blocks, far_has_the_bits_of_cpu_in_constant_memory)
     cr_expect_eq(many.while_running, 0);
     free(near);
     free(apart);
+}
+
+/* Sets all cached keys and values to NaN. Returns their number. */
+static int64_t spoil(const weft_generator *p)
+{
+    int64_t spoiled = 0;
+    for (int64_t i = 0; i < weft_store_count(p->parts.store); i++) {
+        const weft_tensor *t = weft_store_at(p->parts.store, i);
+        const int64_t count = weft_shape_count(&t->shape);
+        if (strncmp(t->name, WEFT_FRAME_CACHE_STATES, strlen(WEFT_FRAME_CACHE_STATES)) != 0)
+            continue;
+        float *values = malloc((size_t)count * sizeof *values);
+        for (int64_t k = 0; k < count; k++)
+            values[k] = NAN;
+        cr_assert_eq(weft_tensor_put_bytes(t, 0, count * (int64_t)sizeof *values, values), WEFT_OK);
+        free(values);
+        spoiled += count;
+    }
+    return spoiled;
+}
+
+Test(causal_blocks, values_that_are_not_finite_stay_in_their_video)
+{
+    static const char *const prompts[] = {"a red cat"};
+    const weft_backend *const backends[] = {NULL, &weft_backend_far};
+    const uint64_t seed = 3;
+    float *first = calloc(MOST, sizeof *first), *second = calloc(MOST, sizeof *second);
+    for (int i = 0; i < 2; i++) {
+        const weft_generator_options options = options_of(backends[i], LONG);
+        weft_generator_sink sink = {.frames = collect, .user = first};
+        weft_generator *p;
+        cr_assert_eq(weft_generator_open(model, &options, NULL, &p), WEFT_OK, "%s",
+                     weft_error_message());
+        cr_assert_eq(weft_generator_bind(p), WEFT_OK, "%s", weft_error_message());
+        cr_assert_eq(weft_generator_run(p, prompts, &seed, 1, &sink), WEFT_OK, "%s",
+                     weft_error_message());
+        cr_assert(spoil(p) > 0);
+        sink.user = second;
+        cr_assert_eq(weft_generator_run(p, prompts, &seed, 1, &sink), WEFT_OK, "%s",
+                     weft_error_message());
+        cr_expect_eq(memcmp(first, second, MOST * sizeof *first), 0, "backend %d", i);
+        weft_generator_free(p);
+    }
+    free(first);
+    free(second);
 }
