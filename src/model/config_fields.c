@@ -97,11 +97,19 @@ static const char *word_of(const weft_field *f)
     }
 }
 
+const char *weft_field_name(const weft_field *f, char name[WEFT_FIELD_NAME])
+{
+    snprintf(name, WEFT_FIELD_NAME, "%s%s%s", f->object ? f->object : "", f->object ? "." : "",
+             f->key);
+    return name;
+}
+
 static weft_status wrong_type(const weft_field *f, const char *where, const json_t *value)
 {
-    char *text = weft_json_line(value);
+    char *text = weft_json_line(value), name[WEFT_FIELD_NAME];
     const weft_status_code status =
-        weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT(.file = where, .key = f->key, .value = text),
+        weft_error(WEFT_MSG_MODEL_CONFIG,
+                   WEFT_AT(.file = where, .key = weft_field_name(f, name), .value = text),
                    "%.80s is not a%s %s", text ? text : "?", strchr("io", word_of(f)[0]) ? "n" : "",
                    word_of(f));
     weft_free(text);
@@ -138,8 +146,9 @@ static weft_status read_word(const weft_field *f, const char *where, const json_
 static weft_status read_item(const weft_field *f, const char *where, const json_t *value,
                              int64_t index, void *to)
 {
-    char name[160];
-    snprintf(name, sizeof name, index < 0 ? "%s" : "%s.%" PRId64, f->key, index);
+    char field[WEFT_FIELD_NAME], name[WEFT_FIELD_NAME + 24];
+    weft_field_name(f, field);
+    snprintf(name, sizeof name, index < 0 ? "%s" : "%s.%" PRId64, field, index);
     if (f->type == WEFT_FIELD_WORDS)
         return read_word(f, where, value, to);
     if (f->type == WEFT_FIELD_BOOL || f->type == WEFT_FIELD_BOOLS) {
@@ -204,6 +213,7 @@ static weft_status read_list(const weft_field *f, const char *where, const json_
     return WEFT_OK;
 }
 
+/* The field of this key, without its object; NULL: none. */
 static const weft_field *find_field(const weft_family *family, const char *key)
 {
     for (int i = 0; i < family->fields; i++)
@@ -361,7 +371,8 @@ static weft_status read_field(const weft_family *family, const weft_field *f, co
                               const weft_config_locations *locations, void *config)
 {
     const json_t *value = value_of(f, json);
-    const char *where = weft_config_locations_of(locations, f->key);
+    const bool inside = f->object && !json_object_get(json, f->key);
+    const char *where = weft_config_locations_of(locations, inside ? f->object : f->key);
     const bool present = value && !json_is_null(value);
     switch (f->type) {
     case WEFT_FIELD_PART: return read_part(f, where, value, locations, (char *)config + f->offset);
@@ -448,14 +459,24 @@ static weft_status check_unused(const weft_family *family, const weft_unused_fie
     return status;
 }
 
-/* Rejects a field of weft's own configs. The error names the most similar field, otherwise all
- * fields. */
+/* Whether fields of weft's own configs are in the object `key`. */
+static bool is_object(const weft_family *family, const char *key)
+{
+    for (int i = 0; i < family->fields; i++)
+        if (family->field[i].object && !strcmp(family->field[i].object, key))
+            return true;
+    return false;
+}
+
+/* Rejects a field of weft's own configs, "key" or "object.key". The error names the most similar
+ * field, otherwise all fields. */
 static weft_status refuse_own(const weft_family *family, const char *key, const char *where)
 {
+    char own[256][WEFT_FIELD_NAME];
     const char *names[256] = {0};
     const int count = family->fields < 256 ? family->fields : 256;
     for (int i = 0; i < count; i++)
-        names[i] = family->field[i].key;
+        names[i] = weft_field_name(&family->field[i], own[i]);
     const char *near = weft_nearest_name(key, names, count);
     weft_buf known = {0};
     for (int i = 0; i < count && !near; i++)
@@ -489,6 +510,28 @@ static weft_status check_key(const weft_family *family, const char *key, const j
                                           WEFT_MSG_MODEL_CONFIG_UNSUPPORTED);
 }
 
+/* Checks the keys of an object of weft's own config. */
+static weft_status check_own_object(const weft_family *family, const char *object,
+                                    const json_t *inside, const char *where)
+{
+    const char *key;
+    json_t *value;
+    if (!json_is_object(inside))
+        return weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT(.file = where, .key = object),
+                          "a mapping of fields is needed");
+    json_object_foreach((json_t *)inside, key, value)
+    {
+        char path[WEFT_FIELD_NAME], name[WEFT_FIELD_NAME];
+        bool known = false;
+        snprintf(path, sizeof path, "%.60s.%.60s", object, key);
+        for (int i = 0; i < family->fields && !known; i++)
+            known = !strcmp(weft_field_name(&family->field[i], name), path);
+        if (!known)
+            return refuse_own(family, path, where);
+    }
+    return WEFT_OK;
+}
+
 /* Checks the keys of the objects that `also` of a field names, and of the objects inside. */
 static weft_status check_inner(const weft_family *family, const char *object, const json_t *inside,
                                const weft_config_locations *locations, const void *config)
@@ -515,7 +558,10 @@ static weft_status check_keys(const weft_family *family, const json_t *json,
     json_object_foreach((json_t *)json, key, value)
     {
         const weft_field *f = find_field(family, key);
-        if (!f)
+        if (!f && locations->strict && is_object(family, key))
+            WEFT_TRY(
+                check_own_object(family, key, value, weft_config_locations_of(locations, key)));
+        else if (!f)
             WEFT_TRY(check_key(family, key, value, locations, config));
         if (!f && !locations->strict && json_is_object(value) && reads_key(family, key))
             WEFT_TRY(check_inner(family, key, value, locations, config));

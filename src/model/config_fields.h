@@ -8,6 +8,10 @@
 #define WEFT_AT_FIELD(places, name, x)                                                             \
     WEFT_AT(.file = weft_config_locations_of(places, name), .key = (name), WEFT_NUMBER(x))
 
+/* Bytes of the longest name of a field. */
+enum { WEFT_FIELD_NAME = 128 };
+/* Formats and returns the name of a field, "object.key" if it belongs to an object. */
+const char *weft_field_name(const weft_field *field, char name[WEFT_FIELD_NAME]);
 int64_t weft_three(const void *config); /* returns 3, as `length` of frames, rows, columns */
 const char *weft_config_locations_of(const weft_config_locations *locations, const char *key);
 /* Checks the RoPE widths of frames, rows and columns: even numbers that add up to the head

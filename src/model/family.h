@@ -276,7 +276,7 @@ typedef struct weft_field {
      * of a key in objects, as "object.key". */
     const char *also;
     /* The object of a written config that has the field, unless its value is 0 or the first word.
-     * NULL: the config itself. */
+     * NULL: the config itself. weft's own configs may have the field in the object or outside. */
     const char *object;
     const struct weft_family *part;
 } weft_field;

@@ -6,6 +6,7 @@
 #include "model/registry.h"
 
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -113,6 +114,43 @@ Test(fields, a_value_that_changes_the_model_is_rejected)
                     "rope_scaling.turns", "3");
     expect_rejected(read_text("{\"_class_name\": \"WanTransformer3DModel\", \"num_layer\": 2}"),
                     "num_layer", "2");
+}
+
+/* Reads weft's own config of Wan Animate. */
+static weft_status read_own(const char *text, weft_model *model)
+{
+    const weft_config_locations locations = {.where = "run.yaml:3", .strict = true};
+    json_t *json;
+    cr_assert_eq(weft_json_parse(text, (int64_t)strlen(text), "test", &json), WEFT_OK);
+    const weft_status_code status =
+        weft_model_read_as("WanAnimateTransformer3DModel", json, &locations, model);
+    json_decref(json);
+    return status;
+}
+
+Test(fields, objects_of_own_configs_have_fields)
+{
+    static const char *const wrong[][2] = {{"{\"5\":3}", "motion_encoder_channel_sizes.5"},
+                                           {"{\"4\":\"x\"}", "motion_encoder_channel_sizes.4"},
+                                           {"{\"4\":-1}", "motion_encoder_channel_sizes.4"},
+                                           {"3", "motion_encoder_channel_sizes"}};
+    weft_model model;
+    cr_assert_eq(read_own("{\"motion_encoder_size\":8,\"latent_channels\":4,"
+                          "\"motion_encoder_channel_sizes\":{\"4\":3,\"8\":2}}",
+                          &model),
+                 WEFT_OK, "%s", weft_error_message());
+    json_t *written = weft_model_write(&model),
+           *sizes = json_object_get(written, "motion_encoder_channel_sizes");
+    cr_expect_eq(json_integer_value(json_object_get(sizes, "4")), 3);
+    cr_expect_eq(json_integer_value(json_object_get(sizes, "8")), 2);
+    json_decref(written);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char text[160];
+        snprintf(text, sizeof text, "{\"motion_encoder_channel_sizes\":%s}", wrong[i][0]);
+        cr_expect_neq(read_own(text, &model), WEFT_OK, "%s", text);
+        cr_expect_str_eq(weft_error_fields()->key, wrong[i][1], "%s", text);
+        cr_expect_str_eq(weft_error_fields()->file, "run.yaml:3");
+    }
 }
 
 /* A field inside of a model inside. */

@@ -3,6 +3,7 @@
 
 #include "base/wrap.h"
 #include "cli/options/verb.h"
+#include "model/config_fields.h"
 #include "model/model.h"
 #include "model/registry.h"
 
@@ -40,6 +41,8 @@ static void put_text(const char *key, const char *help, const char *type, const 
                      const char *fallback, weft_buf *out)
 {
     weft_buf_printf(out, "  %-28s ", key);
+    if (strlen(key) > 28)
+        weft_buf_printf(out, "\n%*s", 31, "");
     weft_buf_wrap(out, 31, help);
     weft_buf_printf(out, "\n%*s[%s%s; default ", 31, "", type, range);
     weft_buf_wrap(out, 32, fallback);
@@ -48,18 +51,18 @@ static void put_text(const char *key, const char *help, const char *type, const 
 
 static void put_field(const weft_field *f, bool markdown, weft_buf *out)
 {
-    char fallback[96], range[64] = "";
+    char fallback[96], range[64] = "", name[WEFT_FIELD_NAME];
     const char *type = type_of(f);
     if (!type)
         return;
+    weft_field_name(f, name);
     put_default(f, fallback);
     if (f->min != 0 || f->max != 0)
         snprintf(range, sizeof range, ", %.15g to %.15g", f->min, f->max);
     if (markdown)
-        weft_buf_printf(out, "| `%s` | %s%s | `%s` | %s |\n", f->key, type, range, fallback,
-                        f->help);
+        weft_buf_printf(out, "| `%s` | %s%s | `%s` | %s |\n", name, type, range, fallback, f->help);
     else
-        put_text(f->key, f->help, type, range, fallback, out);
+        put_text(name, f->help, type, range, fallback, out);
 }
 
 static void put_markdown(const weft_family *f, weft_buf *out)

@@ -411,7 +411,7 @@ static void frame_condition(const void *config, weft_frame_condition *cond)
 #define CHANNELS(side, index)                                                                      \
     {side, WEFT_FIELD_I64, AT(channels) + (index) * sizeof(int64_t), "0", 0, 1 << 16,              \
      .also = "motion_encoder_channel_sizes." side, .object = "motion_encoder_channel_sizes",       \
-     .help = "channels of the motion encoder at the side " side " (motion_encoder_channel_sizes)"}
+     .help = "channels of the motion encoder at " side " x " side "; all 0: the published ones"}
 static const weft_field fields[] = {
     WEFT_WAN_FIRST_FIELDS("40"),
     {"latent_channels", WEFT_FIELD_I64, AT(latents), "16", 1, 1 << 15,
