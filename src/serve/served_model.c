@@ -61,13 +61,16 @@ static void read_inputs(weft_served_model *m, const weft_generator_model *g)
     const bool port = weft_model_takes(g->denoiser, WEFT_PORT_CONTROL);
     const weft_frame_condition none = {0},
                                how = g->control ? none : weft_model_takes_port(g->denoiser);
-    const bool trained = g->first_frame || g->expands_timesteps;
-    m->needs_image = weft_visual_condition_needs_image(&how);
-    m->takes_image = how.form != WEFT_FRAME_CONDITION_NONE && (!how.asks || trained);
+    const bool trained = g->first_frame || g->expands_timesteps || g->edit,
+               in_sections = how.section && (!how.precedes || g->published);
+    m->needs_image = weft_visual_condition_needs_image(&how) || g->edit;
+    m->takes_image = how.form != WEFT_FRAME_CONDITION_NONE && (!how.asks || trained) &&
+                     (!how.precedes || g->published);
     m->takes_last_image = m->takes_image && how.last;
     m->needs_last_image = m->takes_last_image && how.last_must;
     m->takes_control = g->control || port;
     m->needs_control = g->control ? !port : port && takes_plain_control(g);
+    m->takes_video = !m->needs_control && !g->edit && !in_sections && !g->patch.caches;
 }
 
 static weft_status read_needs(weft_served_model *m, const weft_generator_model *g)
@@ -188,11 +191,12 @@ json_t *weft_served_model_json(const weft_served_model *m)
                (json_int_t)m->pixel_step[1], "default", (json_int_t)m->size[2], "fps", m->fps,
                "guidance_scale", m->guidance, "input_reference", m->takes_image,
                "needs_input_reference", m->needs_image);
-    json_t *inputs = json_pack(
-        "{s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:o*}", "last_image", m->takes_last_image,
-        "needs_last_image", m->needs_last_image, "video", !m->needs_control, "control",
-        m->takes_control, "needs_control", m->needs_control, "mask", !m->needs_control,
-        "identity_image", m->takes[WEFT_METHOD_IDENTITY], "options", weft_method_json(m->takes));
+    json_t *inputs =
+        json_pack("{s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:o*}", "last_image", m->takes_last_image,
+                  "needs_last_image", m->needs_last_image, "video", m->takes_video, "control",
+                  m->takes_control, "needs_control", m->needs_control, "mask",
+                  m->takes_video || (m->takes_control && !m->needs_control), "identity_image",
+                  m->takes[WEFT_METHOD_IDENTITY], "options", weft_method_json(m->takes));
     if (json && inputs)
         json_object_update(json, inputs);
     json_decref(inputs);

@@ -20,6 +20,7 @@ typedef struct weft_served_model {
     bool takes_image, needs_image;           /* a first frame */
     bool takes_last_image, needs_last_image; /* a last frame */
     bool takes_control, needs_control;       /* a control video */
+    bool takes_video;                        /* a video to change, and its mask */
     bool takes[WEFT_METHOD_NEEDS];           /* options */
     weft_compute compute;                    /* defaults of requests; the caller sets it */
 } weft_served_model;

@@ -205,6 +205,9 @@ static weft_status check_inputs(const weft_served_model *m, const video_values *
     if (f[WEFT_INPUT_LAST_IMAGE] && !m->takes_last_image)
         return weft_request_refuse("last_image", NULL,
                                    "the model %s takes no last image; remove the field", m->name);
+    if (source && !m->takes_video && !m->needs_control)
+        return weft_request_refuse(
+            "video", NULL, "the model %s takes no video to change; remove the field", m->name);
     if (control && !m->takes_control)
         return weft_request_refuse("control", NULL,
                                    "the model %s takes no control video; send it as the field "
@@ -224,7 +227,7 @@ static weft_status check_inputs(const weft_served_model *m, const video_values *
         return refuse_file(WEFT_INPUT_LAST_IMAGE, "a last image needs input_reference");
     if (source && control)
         return refuse_file(WEFT_INPUT_CONTROL, "send either video or control, not both");
-    if (f[WEFT_INPUT_MASK] && m->needs_control)
+    if (f[WEFT_INPUT_MASK] && !m->takes_video && (m->needs_control || !m->takes_control))
         return weft_request_refuse("mask", NULL, "the model %s takes no mask; remove the field",
                                    m->name);
     if (f[WEFT_INPUT_MASK] && !source && !control)

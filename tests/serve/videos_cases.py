@@ -198,6 +198,32 @@ def forms_and_images():
     assert sorted(os.listdir("state")) == ["jobs", "lock", "price.png", "queue.sqlite", "worker.lock"], os.listdir("state")
 
 
+def inputs_of_sections_and_edits():
+    """Models that edit images, and models that denoise section by section or block by block, have no video to change. An image to edit
+    is needed."""
+    here = os.path.join(SRC, "tests/golden/pipelines")
+    names = ("qwen_image", "qwen_edit", "flux2", "helios", "framepack", "causal_wan", "motif")
+    s = Server(models=[f"{name}={here}/{name}" for name in names])
+    models = {m["id"]: m for m in s.call("GET", "/capabilities")["models"]}
+    facts = {name: [models[name][k] for k in ("input_reference", "needs_input_reference", "video", "mask")] for name in names}
+    assert facts == {"qwen_image": [False, False, True, True], "qwen_edit": [True, True, False, False], "flux2": [True, False, True, True],
+                     "helios": [True, False, False, False], "framepack": [True, True, False, False],
+                     "causal_wan": [False, False, False, False], "motif": [True, False, True, True]}, facts
+    read = lambda path: open(os.path.join(here, path), "rb").read()
+    image = read("qwen_edit/image.png")
+    edit = dict(prompt="a red cat", model="qwen_edit", size="96x64", frames=1, steps=2)
+    assert s.error(400, "video-input", "POST", "/v1/jobs", edit)["param"] == "input_reference"
+    for model, frames in ("helios", 33), ("causal_wan", 9):
+        answer = s.error(400, "request-invalid", "POST", "/v1/jobs",
+                         *form(dict(edit, model=model, frames=frames, size="32x32"), more={"video": image}))
+        assert answer["param"] == "video", answer
+    answer = s.error(400, "request-invalid", "POST", "/v1/jobs", *form(edit, more={"input_reference": image, "video": image}))
+    assert answer["param"] == "video", answer
+    job = s.call("POST", "/v1/jobs", *form(edit, more={"input_reference": image}))
+    assert s.finish(job["id"])[0]["status"] == "completed", s.call("GET", "/v1/jobs/" + job["id"])
+    s.stop()
+
+
 def frames_videos_and_masks():
     """Each file is the one of the option of `weft generate`, and files that a model does not take are refused before a job exists."""
     here = os.path.join(SRC, "tests/golden/pipelines")
