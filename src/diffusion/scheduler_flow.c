@@ -89,9 +89,10 @@ weft_status weft_lay_flow(const weft_scheduler *s, const weft_timestep_request *
 {
     double *sigma;
     WEFT_TRY(WEFT_NEW(sigma, w->steps + 1, "%" PRId64 " noise levels", w->steps));
+    weft_status_code status = WEFT_OK;
     begin(s, w, sigma);
     if (s->terminal > 0 && w->steps > 0)
-        weft_stretch_sigmas(s, w->steps, sigma);
+        WEFT_GO(weft_stretch_sigmas(s, w->steps, sigma));
     weft_space(s, isnan(s->sigma_max) ? sigma[0] : s->sigma_max,
                isnan(s->sigma_min) ? sigma[w->steps - 1] : s->sigma_min, w->steps, sigma);
     sigma[w->steps] = 0;
@@ -104,8 +105,9 @@ weft_status weft_lay_flow(const weft_scheduler *s, const weft_timestep_request *
         if (i > 0)
             step[i - 1].to.time = w->time[i];
     }
+out:
     weft_free(sigma);
-    return WEFT_OK;
+    return status;
 }
 
 /* ---- Helios --------------------------------------------------------------------------------- */

@@ -97,11 +97,19 @@ double weft_scheduler_shift(const weft_scheduler *s, double mu, double sigma)
     return shift / (shift + (1 / sigma - 1));
 }
 
-void weft_stretch_sigmas(const weft_scheduler *s, int64_t count, double *sigma)
+weft_status weft_stretch_sigmas(const weft_scheduler *s, int64_t count, double *sigma)
 {
+    if (!(sigma[count - 1] < 1))
+        return weft_error(WEFT_MSG_SAMPLING_INVALID,
+                          WEFT_AT(.key = "shift_terminal", WEFT_NUMBER(count)),
+                          "the last noise level of %" PRId64
+                          " is %g, and only levels below 1 can be stretched to end at %g. Use at "
+                          "least 2 steps.",
+                          count, sigma[count - 1], s->terminal);
     const double scale = (1 - sigma[count - 1]) / (1 - s->terminal);
     for (int64_t i = 0; i < count; i++)
         sigma[i] = 1 - (1 - sigma[i]) / scale;
+    return WEFT_OK;
 }
 
 /* ---- levels --------------------------------------------------------------------------------- */

@@ -24,7 +24,8 @@ void weft_space_beta(double high, double low, int64_t count, double *sigma);
 /* Fills sigma with the spacing (Karras, exponential or beta) that the scheduler's switches select.
  * False: no switch is on. */
 bool weft_space(const weft_scheduler *s, double high, double low, int64_t count, double *sigma);
-/* Shifts and stretches the levels so that the last one is s->terminal. */
-void weft_stretch_sigmas(const weft_scheduler *s, int64_t count, double *sigma);
+/* Shifts and stretches the levels so that the last one is s->terminal. A last level of 1, as with
+ * one step, is an error: no stretch moves it. */
+weft_status weft_stretch_sigmas(const weft_scheduler *s, int64_t count, double *sigma);
 
 #endif

@@ -240,8 +240,8 @@ static weft_noise_level multistep_level(const weft_scheduler *s, double sigma, d
 
 /* Fills sigma and time[steps] of the straight path. UniPC and DPM-Solver start at slightly
  * different levels. */
-static void straight(const weft_scheduler *s, const weft_timestep_request *w, double *sigma,
-                     double *time)
+static weft_status straight(const weft_scheduler *s, const weft_timestep_request *w, double *sigma,
+                            double *time)
 {
     const double least = 1 / (double)s->times, fall = least - 1, hair = 1e-6;
     const int64_t n = w->steps;
@@ -252,11 +252,12 @@ static void straight(const weft_scheduler *s, const weft_timestep_request *w, do
         sigma[i] = weft_scheduler_shift(s, w->mu, w->sigma ? w->sigma[i] : dpm ? 1 - even : even);
     }
     if (s->terminal > 0)
-        weft_stretch_sigmas(s, n, sigma);
+        WEFT_TRY(weft_stretch_sigmas(s, n, sigma));
     if (!dpm && fabs(sigma[0] - 1) < hair)
         sigma[0] -= hair;
     for (int64_t i = 0; i < n; i++)
         time[i] = sigma[i] * (double)s->times;
+    return WEFT_OK;
 }
 
 /* Returns the number of discrete times whose lambda is at least the scheduler's minimum. */
@@ -320,7 +321,7 @@ static weft_status lay(const weft_scheduler *s, const weft_timestep_request *w, 
             time[i] = sigma[i] * (double)s->times;
         }
     } else if (s->flow) {
-        straight(s, w, sigma, time);
+        WEFT_TRY(straight(s, w, sigma, time));
     } else {
         WEFT_TRY(spaced(s, w, bar, sigma, time));
     }

@@ -421,6 +421,10 @@ Test(scheduler, terminal_and_inverted)
     weft_solver_step *leg = lay(&s, 6, NAN);
     cr_assert_float_eq(leg[5].from.sigma, 0.1, 1e-12);
     cr_assert(leg[0].from.sigma == 1 && leg[5].to.sigma == 0);
+    cr_assert_eq(weft_scheduler_set_timesteps(&s, &(weft_timestep_request){1, NULL, NAN}, leg),
+                 WEFT_E_ARG);
+    cr_assert_eq(weft_error_class(), WEFT_MSG_SAMPLING_INVALID);
+    cr_assert_str_eq(weft_error_fields()->key, "shift_terminal");
     free(leg);
     s.terminal = 0;
     s.inverted = true;
