@@ -8,12 +8,25 @@
 static weft_status read_three(const json_t *json, const char *key, const char *where, double at[3])
 {
     const json_t *list = json_object_get(json, key);
-    for (size_t i = 0; list && i < 3; i++) {
-        if (!json_is_number(json_array_get(list, i)))
+    for (size_t i = 0; list && !json_is_null(list) && i < 3; i++) {
+        if (json_array_size(list) != 3 || !json_is_number(json_array_get(list, i)))
             return weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT(.file = where, .key = key),
                               "a list of three numbers is expected");
         at[i] = json_number_value(json_array_get(list, i));
     }
+    return WEFT_OK;
+}
+
+weft_status weft_clip_processor_colours(const json_t *json, const char *path, double mean[3],
+                                        double deviation[3])
+{
+    WEFT_TRY(read_three(json, "image_mean", path, mean));
+    WEFT_TRY(read_three(json, "image_std", path, deviation));
+    for (int i = 0; i < 3; i++)
+        if (!(deviation[i] > 0))
+            return weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT(.file = path, .key = "image_std"),
+                              "colours are divided by %g; three numbers above 0 are expected",
+                              deviation[i]);
     return WEFT_OK;
 }
 
@@ -74,8 +87,7 @@ weft_status weft_clip_processor_read(const char *path, int64_t side, weft_clip_p
         p->stretched = is_stretched(json);
         p->bilinear = json_integer_value(json_object_get(json, "resample")) == 2;
         WEFT_GO(check_steps(json, path, p->stretched));
-        WEFT_GO(read_three(json, "image_mean", path, p->mean));
-        WEFT_GO(read_three(json, "image_std", path, p->deviation));
+        WEFT_GO(weft_clip_processor_colours(json, path, p->mean, p->deviation));
         if (p->crop != side || p->side < side || p->side > 1 << 14 ||
             (p->stretched && p->side > side))
             WEFT_GO(weft_error(WEFT_MSG_MODEL_CONFIG,

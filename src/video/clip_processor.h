@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -21,6 +22,10 @@ typedef struct weft_clip_processor {
 /* Reads a preprocessor_config.json if the file exists. The defaults are CLIP's, for an encoder of
  * images of `side` pixels. */
 weft_status weft_clip_processor_read(const char *path, int64_t side, weft_clip_processor *p);
+/* Reads "image_mean" and "image_std" of a preprocessor_config.json. Lists that are absent or null
+ * leave the values as they are. */
+weft_status weft_clip_processor_colours(const json_t *json, const char *path, double mean[3],
+                                        double deviation[3]);
 /* Fills to[crop, crop, 3] from an image, u8 [height, width, 3]. */
 weft_status weft_clip_processor_run(const weft_clip_processor *p, const uint8_t *rgb, int64_t width,
                                     int64_t height, float *to);

@@ -1,12 +1,14 @@
 #include "generate/conditioning/edit_images.h"
 
 #include "base/fs.h"
+#include "base/json.h"
 #include "base/json_foreign.h"
 #include "exec/execute.h"
 #include "exec/store/weights.h"
 #include "generate/conditioning/visual_condition.h"
 #include "latent/vae_chunks.h"
 #include "model/key_mapping.h"
+#include "video/clip_processor.h"
 #include "video/resample.h"
 
 #include <math.h>
@@ -47,18 +49,21 @@ static weft_edit_size processed(const weft_patch_processor *p, weft_edit_size fr
     return to;
 }
 
-static int64_t number_of(const json_t *json, const char *key, const char *inner, int64_t otherwise)
+/* A number of pixels: `key`, or `edge` of "size". */
+static weft_status read_pixels(const json_t *json, const char *path, const char *key,
+                               const char *edge, int64_t *pixels)
 {
-    const json_t *value = json_object_get(json, key);
-    value = inner ? json_object_get(value, inner) : value;
-    return json_is_integer(value) ? json_integer_value(value) : otherwise;
-}
-
-static void take_three(const json_t *json, const char *key, double to[3])
-{
-    const json_t *list = json_object_get(json, key);
-    for (size_t i = 0; i < 3 && json_array_size(list) == 3; i++)
-        to[i] = json_number_value(json_array_get(list, i));
+    const int64_t most = 1 << 28;
+    const json_t *size = json_object_get(json, "size");
+    const char *found = json_is_integer(json_object_get(json, key)) ? key : edge;
+    WEFT_TRY(found == key ? weft_json_get_i64(json, key, path, pixels)
+                          : weft_json_get_i64(size, edge, path, pixels));
+    return *pixels >= 1 && *pixels <= most
+               ? WEFT_OK
+               : weft_error(WEFT_MSG_MODEL_CONFIG,
+                            WEFT_AT(.file = path, .key = found, WEFT_NUMBER(*pixels)),
+                            "an image of %" PRId64 " pixels is not possible; use 1 to %" PRId64,
+                            *pixels, most);
 }
 
 /* Rejects steps of the processor that are not done. */
@@ -84,9 +89,11 @@ static weft_status check_processor(const json_t *json, const char *path,
                                      {"image_processor_type", NULL},
                                      {"processor_class", NULL},
                                      {NULL, NULL}};
-    const int64_t factor =
-        number_of(json, "patch_size", NULL, 14) * number_of(json, "merge_size", NULL, 2);
+    int64_t patch, merge;
     WEFT_TRY(weft_json_check_foreign(json, path, "", known, WEFT_MSG_MODEL_CONFIG_UNSUPPORTED));
+    WEFT_TRY(weft_json_get_i64_or(json, "patch_size", path, 14, &patch));
+    WEFT_TRY(weft_json_get_i64_or(json, "merge_size", path, 2, &merge));
+    const int64_t factor = patch * merge;
     return factor == p->factor
                ? WEFT_OK
                : weft_error(WEFT_MSG_MODEL_CONFIG,
@@ -111,14 +118,21 @@ static weft_status read_processor(const char *folder, weft_patch_processor *p)
         if (weft_path_exists(path))
             WEFT_GO(weft_json_load(path, &json));
     }
+    if (!json)
+        WEFT_GO(weft_error(WEFT_MSG_MODEL_CONFIG,
+                           WEFT_AT(.file = folder, .key = "processor/preprocessor_config.json"),
+                           "the file is missing; it has the sizes in which the text encoder sees "
+                           "images. Download the folder processor of the model."));
     const json_t *inside = json_object_get(json, "image_processor"), *own = inside ? inside : json;
-    if (own)
-        WEFT_GO(check_processor(own, path, p));
-    p->least = number_of(own, "min_pixels", NULL, number_of(own, "size", "shortest_edge", 56 * 56));
-    p->most =
-        number_of(own, "max_pixels", NULL, number_of(own, "size", "longest_edge", 28 * 28 * 1280));
-    take_three(own, "image_mean", p->mean);
-    take_three(own, "image_std", p->deviation);
+    WEFT_GO(check_processor(own, path, p));
+    WEFT_GO(read_pixels(own, path, "min_pixels", "shortest_edge", &p->least));
+    WEFT_GO(read_pixels(own, path, "max_pixels", "longest_edge", &p->most));
+    if (p->least > p->most)
+        WEFT_GO(weft_error(WEFT_MSG_MODEL_CONFIG,
+                           WEFT_AT(.file = path, .key = "min_pixels", WEFT_NUMBER(p->least)),
+                           "%" PRId64 " pixels at least are more than %" PRId64 " pixels at most",
+                           p->least, p->most));
+    WEFT_GO(weft_clip_processor_colours(own, path, p->mean, p->deviation));
 out:
     json_decref(json);
     weft_free(path);
@@ -133,6 +147,7 @@ static weft_status open_vision(const weft_visual_condition_setup *setup, weft_ed
     WEFT_GO(weft_model_open_as(folder, WEFT_ROLE_IMAGE_ENCODER, &e->vision));
     const weft_model_size least = {.batch = 1, .frames = 1, .height = 1, .width = 1};
     e->processor = (weft_patch_processor){
+        /* colours of a file without them: CLIP's */
         .factor = weft_model_shape(&e->vision, &least, WEFT_PORT_VIDEO).dim[2],
         .mean = {0.48145466, 0.4578275, 0.40821073},
         .deviation = {0.26862954, 0.26130258, 0.27577711}};

@@ -65,12 +65,25 @@ static weft_status apply_strength(weft_generator *p)
     return WEFT_OK;
 }
 
+/* The processor of an image encoder must exist if model_index.json names it: other models have
+ * other colours and sizes. */
+static weft_status check_processor(const weft_generator *p)
+{
+    static const char *const names[] = {"image_processor", "feature_extractor"};
+    const weft_generator_model *m = &p->model;
+    const bool seen = weft_model_takes(m->denoiser, WEFT_PORT_IMAGE) || p->inputs.setup.vision_side;
+    for (size_t i = 0; p->options.visual.image && seen && i < sizeof names / sizeof *names; i++)
+        WEFT_TRY(weft_generator_model_check_folder(m, names[i]));
+    return WEFT_OK;
+}
+
 weft_status weft_generator_inputs_open(weft_generator *p)
 {
     const weft_generator_options *o = &p->options;
     weft_generator_inputs *in = &p->inputs;
     weft_visual_inputs files = o->visual;
     in->setup = setup_of(p);
+    WEFT_TRY(check_processor(p));
     if (weft_model_takes_port(p->model.denoiser).precedes && !p->model.published &&
         (files.image || files.before))
         return weft_error(

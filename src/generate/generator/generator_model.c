@@ -366,6 +366,7 @@ weft_status weft_generator_model_open(const char *folder, weft_generator_options
     if (m->denoiser->family->companion)
         WEFT_TRY(weft_generator_model_check_folder(m, m->denoiser->family->companion->folder));
     WEFT_TRY(set_block_frames(m, o));
+    WEFT_TRY(weft_generator_model_check_folder(m, "guider"));
     WEFT_TRY(own_guider(folder, m->denoiser, &m->guider));
     o->guidance = o->guidance < 0 ? m->guider.scale : o->guidance;
     WEFT_TRY(read_expert(m, o));

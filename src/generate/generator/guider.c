@@ -30,7 +30,8 @@ static weft_status read_apg(const json_t *json, const char *path, weft_guider *g
 {
     const json_t *dims = json_object_get(json, "adaptive_projected_guidance_norm_dim");
     g->method = weft_guidance_find("apg");
-    g->averages = json_is_number(json_object_get(json, "adaptive_projected_guidance_momentum"));
+    const json_t *momentum = json_object_get(json, "adaptive_projected_guidance_momentum");
+    g->averages = momentum && !json_is_null(momentum);
     g->from_conditional = json_is_true(json_object_get(json, "use_original_formulation"));
     g->per_frame = json_array_size(dims) == 3;
     WEFT_TRY(weft_json_get_f64_or(json, "eta", path, 1, &g->eta));
