@@ -391,7 +391,9 @@ static weft_status find_signal(finder *f)
     }
     if (!weft_value_ok(f->signal))
         return weft_error(WEFT_MSG_CACHE_UNSUPPORTED, WEFT_NOWHERE,
-                          "the rule needs %s, and the model has none", what);
+                          "the rule needs %s, and the model has none. Use a rule without a "
+                          "threshold, such as every:2, or omit --feature-cache.",
+                          what);
     return WEFT_OK;
 }
 
