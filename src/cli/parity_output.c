@@ -1,6 +1,7 @@
 #include "cli/parity_output.h"
 
 #include "base/fs.h"
+#include "base/utf8.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -108,6 +109,15 @@ static json_t *number_json(double x)
     return isfinite(x) ? json_real(x) : json_null();
 }
 
+/* Names of files, and texts that were cut, may have bytes that are not UTF-8: JSON has "%E9". */
+static json_t *text_json(const char *text)
+{
+    char *valid = text ? weft_utf8_escape(text) : NULL;
+    json_t *json = valid ? json_string(valid) : text ? NULL : json_null();
+    weft_free(valid);
+    return json;
+}
+
 json_t *weft_parity_record_json(const char *file, const weft_parity_record *record,
                                 weft_parity_result result, const char *reason)
 {
@@ -116,11 +126,12 @@ json_t *weft_parity_record_json(const char *file, const weft_parity_record *reco
         json_array_append_new(errors, json_pack("{s:s, s:o, s:f}", "of", record->measure[i].of,
                                                 "largest", number_json(record->measure[i].worst),
                                                 "limit", record->measure[i].limit));
-    return json_pack("{s:s, s:s, s:s?, s:s?, s:o, s:i, s:i, s:s?, s:f, s:s, s:s?}", "file", file,
-                     "class", record->class_name, "family", record->family, "kind", record->kind,
-                     "errors", errors, "comparisons", record->compared, "failures",
-                     record->failures, "first_failure", record->first[0] ? record->first : NULL,
-                     "seconds", record->seconds, "result", result_names[result], "reason", reason);
+    return json_pack("{s:o, s:o, s:s?, s:s?, s:o, s:i, s:i, s:o, s:f, s:s, s:o}", "file",
+                     text_json(file), "class", text_json(record->class_name), "family",
+                     record->family, "kind", record->kind, "errors", errors, "comparisons",
+                     record->compared, "failures", record->failures, "first_failure",
+                     text_json(record->first[0] ? record->first : NULL), "seconds", record->seconds,
+                     "result", result_names[result], "reason", text_json(reason));
 }
 
 json_t *weft_parity_table_json(const weft_parity_table *table)
@@ -134,8 +145,8 @@ json_t *weft_parity_table_json(const weft_parity_table *table)
     for (int64_t i = 0; i < table->groups; i++) {
         const weft_parity_group *g = &table->group[i];
         json_array_append_new(
-            families, json_pack("{s:s, s:I, s:I, s:I, s:o, s:f}", "family", g->name, "passed",
-                                (json_int_t)g->count[WEFT_PARITY_PASSED], "failed",
+            families, json_pack("{s:o, s:I, s:I, s:I, s:o, s:f}", "family", text_json(g->name),
+                                "passed", (json_int_t)g->count[WEFT_PARITY_PASSED], "failed",
                                 (json_int_t)g->count[WEFT_PARITY_FAILED], "skipped",
                                 (json_int_t)g->count[WEFT_PARITY_SKIPPED], "largest_share_of_limit",
                                 number_json(g->worst), "seconds", g->seconds));

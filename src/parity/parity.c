@@ -36,6 +36,11 @@ double weft_parity_error(const float *actual, const float *expected, int64_t cou
     return scale > 0 ? sqrt(sum) / scale : sqrt(sum);
 }
 
+bool weft_parity_is_larger(double error, double worst)
+{
+    return !isnan(worst) && !(error <= worst);
+}
+
 bool weft_parity_is_class(const json_t *json, const char *name)
 {
     const char *own = json_string_value(json_object_get(json, "_class_name"));
@@ -82,7 +87,7 @@ void weft_parity_judge(weft_parity *p, const char *what, const char *name, const
     const double error = weft_parity_error(actual, expected, count, scale);
     const bool bad = !(error <= tolerance);
     weft_parity_count(p, name, bad);
-    if (!(error <= *worst))
+    if (weft_parity_is_larger(error, *worst))
         *worst = error;
     if (bad || p->verbose)
         weft_parity_say(p, "  %-8s %-60s %.2e%s", what, name, error, bad ? "  FAIL" : "");

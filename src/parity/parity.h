@@ -60,6 +60,8 @@ void weft_parity_count(weft_parity *p, const char *name, bool bad);
 weft_status weft_parity_need(const weft_parity *p, const char *name, const weft_stored_tensor **t);
 /* Returns ||a-b|| / scale, or NaN if an element is not finite. */
 double weft_parity_error(const float *actual, const float *expected, int64_t count, double scale);
+/* Returns whether an error is larger than the largest so far. NaN is larger than all numbers. */
+bool weft_parity_is_larger(double error, double worst);
 double weft_parity_norm(const float *x, int64_t count);
 /* Fails unless all elements are finite and the error is at most `tolerance`, so that NaN fails.
  * `scale` divides the norm of the difference. Counts the comparison, says failures (with

@@ -2,8 +2,8 @@
 
 #include "base/fs.h"
 #include "base/log.h"
+#include "parity/parity.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@ const weft_parity_measure *weft_parity_largest(const weft_parity_record *record,
     const weft_parity_measure *largest = NULL;
     for (int i = first; i < record->measures; i++) {
         const weft_parity_measure *m = &record->measure[i];
-        if (!largest || !(m->worst / m->limit <= largest->worst / largest->limit))
+        if (!largest || weft_parity_is_larger(m->worst / m->limit, largest->worst / largest->limit))
             largest = m;
     }
     return largest;
@@ -78,7 +78,7 @@ static void add_to_group(const weft_parity_row *row, weft_parity_table *table)
     g->count[row->result]++;
     g->seconds += row->record.seconds;
     const weft_parity_measure *largest = weft_parity_largest(&row->record, 0);
-    if (largest && !(largest->worst / largest->limit <= g->worst))
+    if (largest && weft_parity_is_larger(largest->worst / largest->limit, g->worst))
         g->worst = largest->worst / largest->limit;
 }
 

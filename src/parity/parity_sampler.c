@@ -445,7 +445,8 @@ static weft_status compare_sampler(weft_parity *p)
         free_trajectory(&s);
         if (status != WEFT_OK)
             return weft_error_at(status, WEFT_AT(.file = p->file, .key = prefix));
-        worst = fmax(worst, s.worst);
+        if (weft_parity_is_larger(s.worst, worst))
+            worst = s.worst;
     }
     weft_parity_measured(p, "trajectories", worst, tolerance);
     return WEFT_OK;

@@ -51,6 +51,36 @@ assert {f["family"] for f in j["families"]} >= {"WanTransformer3DModel", "NoSuch
 PY
 }
 check failures_are_those_of_their_files
+# A NaN is the largest error, also before smaller errors. Names that are not UTF-8, or are cut inside a character, are in
+# the JSON with escaped bytes.
+nan_and_odd_names_are_reported() {
+    mkdir odd
+    cp "$golden/clip_text.json" "$golden/clip_text.safetensors" odd
+    python3 -S - <<'PY'
+import json, struct
+data = bytearray(open("odd/clip_text.safetensors", "rb").read())
+n = struct.unpack("<Q", data[:8])[0]
+head = json.loads(data[8:8 + n])
+at = 8 + n + head[min(name for name in head if name.startswith("grad."))]["data_offsets"][0]
+data[at:at + 4] = struct.pack("<f", float("nan"))
+open("odd/clip_text.safetensors", "wb").write(data)
+open(b"odd/caf\xe9.json", "w").write("{}")
+open("odd/long.json", "wb").write(b'{"_class_name": "x' + b"\xc3\xa9" * 60 + b'"}')
+open("odd/long.safetensors", "wb").write(data)
+PY
+    "$WEFT" parity --all odd --json >odd.json 2>err && fail "wrong files passed"
+    "$WEFT" parity odd/long.json --json >long.json 2>err && fail "an unknown class passed"
+    python3 -S - <<'PY' || fail_with odd.json "the results"
+import json
+j = json.load(open("odd.json", encoding="utf-8"))
+files = {f["file"]: f for f in j["files"]}
+assert set(files) == {"odd/caf%E9.json", "odd/clip_text.json", "odd/long.json"}, set(files)
+assert [e["largest"] is None for e in files["odd/clip_text.json"]["errors"]] == [False, True], files
+assert {f["family"]: f["largest_share_of_limit"] for f in j["families"]}["CLIPTextModel"] is None, j["families"]
+assert json.load(open("long.json", encoding="utf-8"))["result"] == "failed"
+PY
+}
+check nan_and_odd_names_are_reported
 # The shot detector's file has no weights; without --weights it is skipped, not failed.
 a_file_that_needs_an_option_is_skipped() {
     [ -f "$WEFT_SHARED/golden/transnetv2_real_a.json" ] || skip "no golden file without weights"
