@@ -351,8 +351,8 @@ static void compare_layers(const job *one, const job *many, const char *what)
     }
 }
 
-/* Bitwise. Exception: the signal of the first block cuts the graph behind the block, and slices
- * behind the cut can have other sizes, in which products add in another order. */
+/* Bitwise. Exception: the signal of the first block cuts the graph after the block. Slices after
+ * the cut can have other sizes, and products of other sizes add in another order. */
 static void compare_refreshed(const job *many, int i, const char *what)
 {
     const bool cut =
