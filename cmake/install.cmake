@@ -13,7 +13,7 @@ file(STRINGS src/cli/options/verbs.def verbs REGEX "^VERB")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS src/cli/options/verbs.def)
 foreach(verb ${verbs})
     string(REGEX REPLACE "VERB\\((.*)\\)" "\\1" verb ${verb})
-    if(NOT verb MATCHES "^(help|stills|worker)$") # hidden
+    if(NOT verb MATCHES "^(help|stills|worker|child_starter)$") # hidden
         list(APPEND pages weft-${verb}.1)
         set(weft-${verb}.1_from --man ${verb})
     endif()

@@ -15,12 +15,12 @@ later_windows_begin_with_the_first_noise() {
 import array, struct, sys
 sys.path.insert(0, sys.argv[1])
 import weft_noise
-weft_noise.DECODER = 2  # WEFT_RNG_NOISE
+NOISE = 2  # WEFT_RNG_NOISE
 data = open(sys.argv[3], "rb").read()
 head = 10 + struct.unpack("<H", data[8:10])[0]
 frames, rows, columns, channels = eval(data[10:head])["shape"]
 frame = rows * columns * channels
-first = [weft_noise.normal(int(sys.argv[2]), i) for i in range(2 * frame)]
+first = [weft_noise.normal(int(sys.argv[2]), i, NOISE) for i in range(2 * frame)]
 noise = array.array("f", first + first[frame:] * (frames - 2))
 open("noise.npy", "wb").write(data[:head] + noise.tobytes())
 PY

@@ -194,6 +194,6 @@ refuse video-size key=--window 'text~=1 + 4 n frames, not 8;' text~=9 -- --model
 refuse option-conflict key=--window-mode text~=--last-image -- --model "$golden/wan_i2v" --window 9 --image "$picture" --last-image "$picture"
 refuse option-conflict key=--window-mode text~=--video -- --model "$ti2v" --window 9 --video "$picture"
 refuse video-size key=--window 'text~=2 latent frames,' text~=9 text~=13 -- --model "$golden/cog15_i2v" --image "$picture" --window 9
-refuse option-conflict key=--init-latents -- --model "$ti2v" --window 9 --init-latents x.npy
+refuse latents-invalid file=*noise.npy 'text~=3 x 3 frames' -- --model "$ti2v" --window 9 --init-latents "$ti2v/noise.npy"
 refuse option-conflict key=--batch-size 'text~=--batch-size 2' -- --model "$ti2v" --window 9 --batch-size 2
 finish
