@@ -363,6 +363,7 @@ typedef struct run_state {
     weft_generator *generator;
     const weft_generator_sink *sink;
     int64_t prompt;             /* prompt being decoded */
+    int64_t passed;             /* its frames that the sink has */
     weft_sampler_cursor cursor; /* position in the current section */
 } run_state;
 
@@ -433,11 +434,19 @@ static weft_status_code on_step(void *user, int64_t done, int64_t steps)
                          : WEFT_OK;
 }
 
+/* A decoder that got less memory begins again; the sink gets each frame once. */
 static weft_status_code on_frames(void *user, int64_t first_frame, int64_t count,
                                   const float *frames)
 {
-    const run_state *r = user;
-    return r->sink->frames(r->sink->user, r->prompt, first_frame, count, frames);
+    run_state *r = user;
+    const weft_generator_options *o = &r->generator->options;
+    const int64_t known = r->passed > first_frame ? r->passed - first_frame : 0;
+    if (known >= count)
+        return WEFT_OK;
+    WEFT_TRY(r->sink->frames(r->sink->user, r->prompt, first_frame + known, count - known,
+                             frames + known * o->height * o->width * 3));
+    r->passed = first_frame + count;
+    return WEFT_OK;
 }
 
 /* The autoencoder's values of the first `ready` latent frames of a video of the batch. The place is
@@ -446,6 +455,8 @@ static const float *decoder_input(weft_generator *p, run_state *r, int64_t video
 {
     float *to = p->memory.other;
     const int64_t frame = p->shape.latent_floats / p->shape.latent[0];
+    if (r->prompt != p->request.first + video)
+        r->passed = 0;
     r->prompt = p->request.first + video;
     weft_latents_unnormalise(&p->model.grid, weft_generator_scale(p),
                              p->memory.x + video * p->shape.item_floats + p->shape.before * frame,

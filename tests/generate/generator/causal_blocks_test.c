@@ -141,3 +141,42 @@ Test(causal_blocks, values_that_are_not_finite_stay_in_their_video)
     free(first);
     free(second);
 }
+
+typedef struct counting_sink {
+    int64_t next; /* frame */
+    bool failed;
+} counting_sink;
+
+/* Fails once, after the first block, as a decoder without memory does. */
+static weft_status_code count_frames(void *user, int64_t prompt, int64_t first, int64_t count,
+                                     const float *frames)
+{
+    counting_sink *s = user;
+    (void)prompt, (void)frames;
+    if (first > 0 && !s->failed) {
+        s->failed = true;
+        return weft_error(WEFT_MSG_OUT_OF_MEMORY, WEFT_NOWHERE, "planted");
+    }
+    cr_expect_eq(first, s->next);
+    s->next = first + count;
+    return WEFT_OK;
+}
+
+Test(causal_blocks, frames_are_passed_once_if_the_decoder_begins_again)
+{
+    static const char *const prompts[] = {"a red cat"};
+    const uint64_t seed = 3;
+    weft_generator_options options = options_of(NULL, 13);
+    options.height = options.width = 256; /* large enough for tiles */
+    counting_sink frames = {0};
+    const weft_generator_sink sink = {.frames = count_frames, .user = &frames};
+    weft_generator *p;
+    cr_assert_eq(weft_generator_open(model, &options, NULL, &p), WEFT_OK, "%s",
+                 weft_error_message());
+    cr_assert_eq(weft_generator_bind(p), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_generator_run(p, prompts, &seed, 1, &sink), WEFT_OK, "%s",
+                 weft_error_message());
+    cr_expect(frames.failed);
+    cr_expect_eq(frames.next, options.frames);
+    weft_generator_free(p);
+}
