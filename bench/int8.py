@@ -23,7 +23,8 @@ MODELS = {
     "qwen_image": (1, 64, 96, 4), "flux2": (1, 64, 96, 4), "flux_control": (1, 64, 96, 4), "kandinsky5": (5, 32, 48, 4),
     "framepack": (73, 32, 48, 3), "helios": (33, 32, 48, 3), "wan_vace": (9, 32, 32, 4), "wan_flf": (9, 32, 32, 4),
     "chronoedit": (5, 32, 32, 5), "hunyuan_i2v": (5, 32, 32, 4), "hunyuan_replace": (5, 32, 32, 4), "cog_i2v": (9, 32, 32, 4),
-    "cog_control": (9, 32, 32, 4), "cosmos25": (9, 32, 48, 4), "sana": (9, 32, 48, 4), "ltx2": (9, 64, 64, 4), "ltx23": (9, 64, 64, 4)}
+    "cog_control": (9, 32, 32, 4), "cosmos25": (9, 32, 48, 4), "sana": (9, 32, 48, 4), "ltx2": (9, 64, 64, 4), "ltx23": (9, 64, 64, 4),
+    "motif": (5, 32, 48, 4), "causal_wan": (21, 32, 32, 4), "wan_animate": (9, 32, 32, 4), "qwen_edit": (1, 64, 96, 4)}
 # Classes that no folder of tests/golden/pipelines has: the config of a small model, which is trained on drawn shapes.
 # Untrained ones predict 0, because their last layer begins as 0.
 TRAINED = {
@@ -111,7 +112,7 @@ def measure(name, scratch):
             file.write(PROMPTS)
     for key, value in zip(("frames", "height", "width", "steps"), size):
         common += [f"--{key}", str(value)] if not given or key == "steps" else []
-    for what in "image", "last_image", "control", "mask":
+    for what in "image", "last_image", "control", "face", "mask":
         if os.path.exists(f"{folder}/{what}.png"):
             common += ["--" + what.replace("_", "-"), f"{folder}/{what}.png"]
     settings = [word for setting in SETTINGS for word in ("--setting", setting)]
