@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* The videos. */
-enum { POSE, FACE, BACKGROUND, MASK, FILMS };
+enum { POSE, FACE, BACKGROUND, MASK, VIDEOS };
 
 struct weft_character {
     weft_visual_inputs files;
@@ -18,14 +18,14 @@ struct weft_character {
     weft_canvas canvas, face; /* of a window, without the image */
     weft_vae *image_vae, *video_vae;
     bool bound;
-    int64_t length[FILMS]; /* frames of each file */
+    int64_t length[VIDEOS]; /* frames of each file */
 };
 
 /* A video from frame `first` of the window on. */
-typedef struct film {
+typedef struct video {
     weft_frame_source *source;
     int64_t length, first;
-} film;
+} video;
 
 /* ---- checks --------------------------------------------------------------------------------- */
 
@@ -132,7 +132,7 @@ weft_status weft_character_open(const weft_visual_inputs *files,
     weft_status_code status = WEFT_OK;
     WEFT_GO(check_shared(c));
     WEFT_GO(set_counts(c, setup, visual));
-    for (int i = 0; i < FILMS; i++)
+    for (int i = 0; i < VIDEOS; i++)
         if (file_of(files, i)) {
             WEFT_GO(count_frames(file_of(files, i), &c->length[i]));
             if (!setup->silent)
@@ -175,18 +175,18 @@ static int64_t mirrored(int64_t at, int64_t length)
     return i < length ? i : period - i;
 }
 
-static weft_status film_open(const weft_character *c, int which, int64_t first, film *f)
+static weft_status video_open(const weft_character *c, int which, int64_t first, video *f)
 {
-    *f = (film){.length = c->length[which], .first = first};
+    *f = (video){.length = c->length[which], .first = first};
     return weft_frame_source_open(file_of(&c->files, which), which == FACE ? &c->face : &c->canvas,
                                   &f->source);
 }
 
 /* weft_box_fn of a video. */
-static weft_status_code film_box(void *user, const int64_t first[3], const int64_t size[3],
-                                 float *to)
+static weft_status_code video_box(void *user, const int64_t first[3], const int64_t size[3],
+                                  float *to)
 {
-    const film *f = user;
+    const video *f = user;
     const int64_t one[3] = {1, size[1], size[2]};
     for (int64_t t = 0; t < size[0]; t++, to += size[1] * size[2] * 3) {
         const int64_t at[3] = {mirrored(f->first + first[0] + t, f->length), first[1], first[2]};
@@ -200,7 +200,7 @@ typedef struct given {
     const weft_canvas *canvas;
     const float *carried;
     int64_t carried_frames;
-    film *background;
+    video *background;
 } given;
 
 static weft_status_code given_box(void *user, const int64_t first[3], const int64_t size[3],
@@ -211,7 +211,7 @@ static weft_status_code given_box(void *user, const int64_t first[3], const int6
     for (int64_t t = 0; t < size[0]; t++, to += size[1] * row) {
         const int64_t at[3] = {first[0] + t, first[1], first[2]};
         if (at[0] >= g->carried_frames && g->background) {
-            WEFT_TRY(film_box(g->background, at, one, to));
+            WEFT_TRY(video_box(g->background, at, one, to));
             continue;
         }
         memset(to, 0, (size_t)(size[1] * row) * sizeof *to);
@@ -282,10 +282,10 @@ out:
 static weft_status encode_poses(weft_character *c, weft_visual_condition *g, int64_t first,
                                 float *latents)
 {
-    film poses;
-    WEFT_TRY(film_open(c, POSE, first, &poses));
+    video poses;
+    WEFT_TRY(video_open(c, POSE, first, &poses));
     const weft_status_code status =
-        weft_vae_encode_boxes(c->video_vae, film_box, &poses, c->canvas.frames, latents);
+        weft_vae_encode_boxes(c->video_vae, video_box, &poses, c->canvas.frames, latents);
     weft_frame_source_close(poses.source);
     WEFT_TRY(status);
     put_latents(c, latents, (g->latent[0] - 1) * g->latent[1] * g->latent[2], g->channels,
@@ -297,13 +297,13 @@ static weft_status encode_given(weft_character *c, weft_visual_condition *g, int
                                 const float *carried, float *latents)
 {
     const int64_t area = g->latent[1] * g->latent[2], marks = c->grid.factor[0];
-    film background = {0};
+    video background = {0};
     given frames = {.canvas = &c->canvas,
                     .carried = carried,
                     .carried_frames = carried ? c->files.prefix_frames : 0,
                     .background = c->files.video ? &background : NULL};
     if (c->files.video)
-        WEFT_TRY(film_open(c, BACKGROUND, first, &background));
+        WEFT_TRY(video_open(c, BACKGROUND, first, &background));
     const weft_status_code status =
         weft_vae_encode_boxes(c->video_vae, given_box, &frames, c->canvas.frames, latents);
     weft_frame_source_close(background.source);
@@ -314,12 +314,12 @@ static weft_status encode_given(weft_character *c, weft_visual_condition *g, int
 }
 
 /* How much of the mask's pixel is kept: 1 for black, 0 for white. */
-static weft_status kept_at(film *mask, int64_t frame, int64_t y, int64_t x, float *kept)
+static weft_status kept_at(video *mask, int64_t frame, int64_t y, int64_t x, float *kept)
 {
     const int64_t at[3] = {frame, y, x}, one[3] = {1, 1, 1};
     float rgb[3];
     uint32_t level[3];
-    WEFT_TRY(film_box(mask, at, one, rgb));
+    WEFT_TRY(video_box(mask, at, one, rgb));
     for (int i = 0; i < 3; i++)
         level[i] = (uint32_t)lrintf((rgb[i] + 1) * 127.5f);
     /* luma of ITU-R BT.601 in 16 bits, as the reference's image library rounds it */
@@ -334,10 +334,10 @@ static weft_status fill_marks(weft_character *c, weft_visual_condition *g, int64
 {
     const int64_t *f = c->grid.factor, marks = f[0], columns = g->latent[2],
                   area = g->latent[1] * columns, known = carried ? c->files.prefix_frames : 0;
-    film mask = {0};
+    video mask = {0};
     weft_status_code status = WEFT_OK;
     if (c->files.mask)
-        WEFT_TRY(film_open(c, MASK, first, &mask));
+        WEFT_TRY(video_open(c, MASK, first, &mask));
     for (int64_t t = 0; t < g->latent[0] - 1; t++)
         for (int64_t k = 0; k < marks; k++)
             for (int64_t i = 0; i < area; i++) {
@@ -355,9 +355,9 @@ out:
 static weft_status read_face(weft_character *c, weft_visual_condition *g, int64_t first)
 {
     const int64_t from[3] = {0}, size[3] = {c->face.frames, c->face.height, c->face.width};
-    film face;
-    WEFT_TRY(film_open(c, FACE, first, &face));
-    const weft_status_code status = film_box(&face, from, size, g->face);
+    video face;
+    WEFT_TRY(video_open(c, FACE, first, &face));
+    const weft_status_code status = video_box(&face, from, size, g->face);
     weft_frame_source_close(face.source);
     return status;
 }

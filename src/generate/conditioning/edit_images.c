@@ -4,10 +4,8 @@
 #include "base/json.h"
 #include "base/json_foreign.h"
 #include "exec/execute.h"
-#include "exec/store/weights.h"
-#include "generate/conditioning/visual_condition.h"
+#include "generate/conditioning/image_encoder.h"
 #include "latent/vae_chunks.h"
-#include "model/key_mapping.h"
 #include "video/clip_processor.h"
 #include "video/resample.h"
 
@@ -262,61 +260,17 @@ out:
     return status;
 }
 
-/* The vision encoder for one image. */
-typedef struct seer {
-    weft_graph *graph;
-    weft_store *store;
-    weft_program *program;
-    weft_shape out;
-} seer;
-
-static weft_status open_seer(const weft_visual_condition_setup *setup, const weft_edit_images *e,
-                             int i, seer *s)
+/* Compiles the vision encoder for image i; free it with weft_image_encoder_free, also after an
+ * error. */
+static weft_status open_vision_of(const weft_visual_condition_setup *setup,
+                                  const weft_edit_images *e, int i, weft_image_encoder *s,
+                                  weft_shape *made)
 {
-    char *folder = weft_path_join(setup->folder, "text_encoder");
-    weft_dtype dtype;
-    weft_status_code status = WEFT_OK;
-    s->graph = weft_graph_create();
-    s->store = weft_store_create_for(setup->backend);
-    WEFT_GO(WEFT_ALLOCATED(folder && s->graph && s->store, "the vision encoder"));
-    WEFT_GO(weft_weights_dtype(folder, &dtype));
-    weft_graph_store_weights_as(s->graph, dtype);
-    weft_ports ports = weft_ports_none();
-    ports.at[WEFT_PORT_VIDEO] = weft_input(
-        s->graph, "in", WEFT_F32, WEFT_SHAPE(1, 1, e->shown[i].height, e->shown[i].width, 3));
-    weft_model_call(s->graph, &e->vision, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, false,
-                    &ports);
-    weft_output(s->graph, "out", ports.at[WEFT_PORT_IMAGE]);
-    WEFT_GO(weft_graph_check(s->graph));
-    s->out = weft_value_get(s->graph, ports.at[WEFT_PORT_IMAGE])->shape;
-    WEFT_GO(weft_program_compile(s->graph, &(weft_program_options){.backend = setup->backend},
-                                 &s->program));
-out:
-    weft_free(folder);
-    return status;
-}
-
-static weft_status bind_seer(const weft_visual_condition_setup *setup, const weft_edit_images *e,
-                             seer *s)
-{
-    char *folder = weft_path_join(setup->folder, "text_encoder");
-    weft_tensors *file;
-    weft_status_code status = WEFT_OK;
-    WEFT_GO(WEFT_ALLOCATED(folder, "a path"));
-    WEFT_GO(weft_store_init(s->store, s->graph, 0));
-    WEFT_GO(weft_key_mapping_open(e->vision.family, s->graph, "", folder, &file));
-    WEFT_GO(weft_weights_load(s->store, s->graph, "", file, true));
-    WEFT_GO(weft_programs_bind(&s->program, 1, s->store, NULL));
-out:
-    weft_free(folder);
-    return status;
-}
-
-static void close_seer(seer *s)
-{
-    weft_program_free(s->program);
-    weft_graph_free(s->graph);
-    weft_store_free(s->store);
+    s->model = e->vision;
+    s->folder = weft_path_join(setup->folder, "text_encoder");
+    WEFT_TRY(WEFT_ALLOCATED(s->folder, "a path"));
+    return weft_image_encoder_compile(
+        setup->backend, WEFT_SHAPE(1, 1, e->shown[i].height, e->shown[i].width, 3), s, made);
 }
 
 /* Compiles the programs for image i, and raises e->peak to the bytes of its encoders. */
@@ -324,21 +278,22 @@ static weft_status find_peak(const weft_visual_condition_setup *setup, weft_edit
 {
     const weft_edit_size size = e->size[i], shown = e->shown[i];
     struct weft_vae *vae = NULL;
-    seer s = {0};
+    weft_image_encoder s = {0};
+    weft_shape made;
     weft_status_code status = WEFT_OK;
     WEFT_GO(weft_visual_condition_encoder(setup, 1, size.height, size.width, &vae));
     const int64_t pixels = size.height * size.width * 3,
                   latents = e->tokens.of[i].rows * e->tokens.of[i].columns * e->token_floats,
                   encodes = weft_vae_bytes(vae) + (pixels + latents) * 4;
     weft_vae_free(vae);
-    WEFT_GO(open_seer(setup, e, i, &s));
+    WEFT_GO(open_vision_of(setup, e, i, &s, &made));
     const int64_t sees =
         weft_programs_bytes(&s.program, 1) + weft_program_plan(s.program)->source_bytes +
         e->scaled[i].height * e->scaled[i].width * 3 + shown.height * shown.width * 3;
-    e->seen_width = s.out.dim[2];
+    e->seen_width = made.dim[2];
     e->peak = at_least(e->peak, encodes > sees ? encodes : sees);
 out:
-    close_seer(&s);
+    weft_image_encoder_free(&s);
     return status;
 }
 
@@ -367,11 +322,12 @@ weft_status weft_edit_images_open(const weft_visual_condition_setup *setup,
 static weft_status see(const weft_visual_condition_setup *setup, weft_edit_images *e, int i,
                        int64_t *done)
 {
-    seer s = {0};
+    weft_image_encoder s = {0};
+    weft_shape made;
     weft_status_code status = WEFT_OK;
-    WEFT_GO(open_seer(setup, e, i, &s));
-    WEFT_GO(bind_seer(setup, e, &s));
-    const int64_t count = s.out.dim[1] * s.out.dim[2];
+    WEFT_GO(open_vision_of(setup, e, i, &s, &made));
+    WEFT_GO(weft_image_encoder_bind(&s));
+    const int64_t count = made.dim[1] * made.dim[2];
     if (!e->seen)
         WEFT_GO(WEFT_NEW(e->seen, weft_image_tokens_count(&e->seen_tokens) * e->seen_width,
                          "the images for the text encoder"));
@@ -381,7 +337,7 @@ static weft_status see(const weft_visual_condition_setup *setup, weft_edit_image
            (size_t)count * sizeof *e->seen);
     *done += count;
 out:
-    close_seer(&s);
+    weft_image_encoder_free(&s);
     return status;
 }
 

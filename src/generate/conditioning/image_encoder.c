@@ -23,6 +23,25 @@ bool weft_image_encoder_there(const weft_visual_condition_setup *setup)
     return there;
 }
 
+weft_status weft_image_encoder_compile(const weft_backend *backend, weft_shape pixels,
+                                       weft_image_encoder *s, weft_shape *made)
+{
+    s->graph = weft_graph_create();
+    s->store = weft_store_create_for(backend);
+    WEFT_TRY(WEFT_ALLOCATED(s->graph && s->store, "the image encoder"));
+    weft_dtype dtype;
+    WEFT_TRY(weft_weights_dtype(s->folder, &dtype));
+    weft_graph_store_weights_as(s->graph, dtype);
+    weft_ports ports = weft_ports_none();
+    ports.at[WEFT_PORT_VIDEO] = weft_input(s->graph, "in", WEFT_F32, pixels);
+    weft_model_call(s->graph, &s->model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, false,
+                    &ports);
+    weft_output(s->graph, "out", ports.at[WEFT_PORT_IMAGE]);
+    WEFT_TRY(weft_graph_check(s->graph));
+    *made = weft_value_get(s->graph, ports.at[WEFT_PORT_IMAGE])->shape;
+    return weft_program_compile(s->graph, &(weft_program_options){.backend = backend}, &s->program);
+}
+
 weft_status weft_image_encoder_open(const weft_visual_condition_setup *setup, int images,
                                     weft_visual_condition *visual, weft_image_encoder *s)
 {
@@ -41,32 +60,20 @@ weft_status weft_image_encoder_open(const weft_visual_condition_setup *setup, in
     s->images = images;
     WEFT_TRY(weft_clip_picture_processor(setup->folder, s->side, &s->processor));
     s->processor.unrounded = how.unrounded;
-    s->graph = weft_graph_create();
-    s->store = weft_store_create_for(setup->backend);
-    WEFT_TRY(WEFT_ALLOCATED(s->graph && s->store, "the image encoder"));
-    weft_dtype dtype;
-    WEFT_TRY(weft_weights_dtype(s->folder, &dtype));
-    weft_graph_store_weights_as(s->graph, dtype);
-    weft_ports ports = weft_ports_none();
-    ports.at[WEFT_PORT_VIDEO] = weft_input(s->graph, "in", WEFT_F32, pixels);
-    weft_model_call(s->graph, &s->model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, false,
-                    &ports);
-    weft_output(s->graph, "out", ports.at[WEFT_PORT_IMAGE]);
-    WEFT_TRY(weft_graph_check(s->graph));
-    const weft_shape made = weft_value_get(s->graph, ports.at[WEFT_PORT_IMAGE])->shape;
+    weft_shape made;
+    WEFT_TRY(weft_image_encoder_compile(setup->backend, pixels, s, &made));
     size.image = made.dim[1];
     const weft_shape wanted = weft_model_shape(setup->denoiser, &size, WEFT_PORT_IMAGE);
     visual->image_tokens = images * made.dim[1];
     visual->image_width = made.dim[2];
-    if (wanted.dim[2] != made.dim[2] || wanted.dim[1] != visual->image_tokens)
-        return weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT(.file = s->folder),
-                          "the image encoder returns %" PRId64 " tokens of width %" PRId64
-                          " for %d image%s; "
-                          "this %s takes %" PRId64 " of width %" PRId64,
-                          visual->image_tokens, made.dim[2], images, images > 1 ? "s" : "",
-                          class_name, wanted.dim[1], wanted.dim[2]);
-    return weft_program_compile(s->graph, &(weft_program_options){.backend = setup->backend},
-                                &s->program);
+    return wanted.dim[2] == made.dim[2] && wanted.dim[1] == visual->image_tokens
+               ? WEFT_OK
+               : weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT(.file = s->folder),
+                            "the image encoder returns %" PRId64 " tokens of width %" PRId64
+                            " for %d image%s; "
+                            "this %s takes %" PRId64 " of width %" PRId64,
+                            visual->image_tokens, made.dim[2], images, images > 1 ? "s" : "",
+                            class_name, wanted.dim[1], wanted.dim[2]);
 }
 
 weft_status weft_image_encoder_bind(weft_image_encoder *s)

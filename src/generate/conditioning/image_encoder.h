@@ -18,6 +18,10 @@ typedef struct weft_image_encoder {
     bool bound;
 } weft_image_encoder;
 
+/* Compiles encoder->model, whose weights are in encoder->folder (heap; both set by the caller), for
+ * `pixels` (images,1,height,width,3). *made: shape of "out". */
+weft_status weft_image_encoder_compile(const weft_backend *backend, weft_shape pixels,
+                                       weft_image_encoder *encoder, weft_shape *made);
 /* False if the folder has no encoder. A model that also works without an image may be trained
  * without image tokens; published folders have the encoder. */
 bool weft_image_encoder_there(const weft_visual_condition_setup *setup);

@@ -4,7 +4,7 @@
  *   a timestep per latent frame, whose modulations all tokens of the frame have
  *   self-attention in blocks of frames: a block attends to itself and to earlier blocks, or to a
  *   window of frames that ends with the block, of which the first may be the first of the video
- *   blocks can be generated one after the other, with the keys and values of earlier blocks in a
+ *   blocks can be generated in sequence, with the keys and values of earlier blocks in a
  *   cache (model/frame_cache.h)
  *
  * With teacher forcing, tokens of the video without noise, at timestep 0, precede the noisy ones:
