@@ -60,7 +60,14 @@ experts_on_two_ranks() {
 check experts_on_two_ranks
 check experts_on_three_ranks train_with 3 three ep=3
 check experts_and_data_parallel train_with 4 parts ep=2 dp=2 zero=2
-check experts_and_stages train_with 4 stages ep=2 pp=2 microbatches=3
+experts_in_stages() {
+    train_with 4 stages ep=2 pp=2 microbatches=3
+    for name in balance fullest dropped; do
+        [ "$(metric stages $name | wc -l)" = 6 ] || fail "no $name in the metrics of pipeline stages"
+        paste <(metric whole $name) <(metric stages $name) | awk '{d = $1 - $2} d * d > 1e-8 {exit 1}' || fail "$name differs in pipeline stages"
+    done
+}
+check experts_in_stages
 # two ranks, then one rank, then a video from their model
 another_number_of_ranks_resumes_and_generates() {
     ranks 2 "$WEFT" train moe.yaml --set out=runs/on --set stages.0.steps=3 --set parallel.ep=2 >on.log 2>&1 || { cat on.log; fail "training on two ranks"; }

@@ -283,7 +283,7 @@ Test(rewrite, order_adds_to_states_as_soon_as_it_can)
     const weft_optimizer_config config = {.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .clip_norm = 1};
     int64_t heavy = 0, behind = 0;
     bool added = false;
-    weft_optimizer_accumulate(g, weft_graph_find(g, "objective"), &config);
+    weft_optimizer_accumulate(g, weft_graph_find(g, "objective"), NULL, &config);
     cr_assert_eq(weft_graph_check(g), WEFT_OK, "%s", weft_error_message());
     cr_assert_eq(weft_pass_order(g, 0, &ordered), WEFT_OK, "%s", weft_error_message());
     for (int32_t n = 0; n < weft_graph_node_count(ordered); n++) {

@@ -251,7 +251,7 @@ static weft_status adds(weft_cascade_run *r, int bucket, weft_graph **out)
     weft_graph *g;
     WEFT_TRY(r->setup.calls.graph(r->setup.calls.user, bucket, &g));
     const weft_value objective = weft_graph_find(g, "objective");
-    weft_optimizer_accumulate(g, objective, &own);
+    weft_optimizer_accumulate(g, objective, NULL, &own);
     weft_status_code status = WEFT_OK;
     WEFT_GO(weft_graph_check(g));
     WEFT_GO(check_states(g));

@@ -299,6 +299,9 @@ static void update_all(weft_graph *g, stepped *p, int count, weft_value loss,
 /* ---- gradients ------------------------------------------------------------------------------- */
 
 static const char grad_prefix[] = "grad.", loss_state[] = "grad.loss";
+/* States of accumulated metrics. No parameter has a colon in its name. */
+static const char metric_prefix[] = "grad.metric:";
+enum { METRIC_NAME = 64 };
 
 /* The single user node of each value; -1: none; -2: several. */
 static int32_t *find_users(weft_graph *g)
@@ -524,12 +527,12 @@ static void add_nothing(weft_graph *g, weft_value param, weft_zero zero, int pp_
     add_term(g, param, none, zero, pp_axis, true);
 }
 
-/* Adds the weighted loss to its state. `pp_axis`: pipeline axis, where one stage has the loss; -1:
- * none. */
-static void add_loss(weft_graph *g, weft_value share, int pp_axis)
+/* Adds the weighted loss or metric to the state `name`. `pp_axis`: pipeline axis, where one stage
+ * has the value; -1: none. */
+static void add_scalar(weft_graph *g, const char *name, weft_value share, int pp_axis)
 {
     const weft_value state =
-        weft_state(g, loss_state, WEFT_F32, WEFT_SCALAR, (weft_init){.kind = WEFT_INIT_ZERO});
+        weft_state(g, name, WEFT_F32, WEFT_SCALAR, (weft_init){.kind = WEFT_INIT_ZERO});
     if (weft_value_ok(state))
         lay_out_state(g, state, weft_value_ok(share) ? share : state, pp_axis, pending);
     if (!weft_value_ok(share) || !weft_value_ok(state))
@@ -540,12 +543,36 @@ static void add_loss(weft_graph *g, weft_value share, int pp_axis)
     weft_update(g, state, sum);
 }
 
-static void accumulate(weft_graph *g, weft_value loss, const weft_pp_stage_graph *pp_stage,
-                       int pp_axis, const weft_optimizer_config *c)
+/* Adds the weighted metrics of the graph `of` to their states. A pipeline stage `g` computes a
+ * part, and has the states of all. */
+static void add_metrics(weft_graph *g, const weft_graph *of, weft_value weight, int pp_axis)
+{
+    int count;
+    const weft_named *output = weft_graph_outputs(of, &count);
+    for (int i = 0; i < count && weft_graph_check(g) == WEFT_OK; i++) {
+        char name[METRIC_NAME];
+        if (!strcmp(output[i].name, "objective") ||
+            weft_shape_count(&weft_value_get(of, output[i].value)->shape) != 1)
+            continue;
+        snprintf(name, sizeof name, "%s%s", metric_prefix, output[i].name);
+        const weft_value own = weft_graph_find(g, output[i].name);
+        add_scalar(g, name,
+                   weft_value_ok(own) ? weft_mul(g, weft_cast(g, own, WEFT_F32), weight)
+                                      : WEFT_NONE,
+                   pp_axis);
+    }
+}
+
+static void accumulate(weft_graph *g, weft_value loss, const weft_graph *metrics,
+                       const weft_pp_stage_graph *pp_stage, int pp_axis,
+                       const weft_optimizer_config *c)
 {
     weft_value *params, *terms;
-    const weft_value share =
-        weft_value_ok(loss) ? weft_mul(g, loss, scalar_input(g, "optimizer.weight")) : WEFT_NONE;
+    const weft_value weight =
+        weft_value_ok(loss) || metrics ? scalar_input(g, "optimizer.weight") : WEFT_NONE;
+    const weft_value share = weft_value_ok(loss) ? weft_mul(g, loss, weight) : WEFT_NONE;
+    if (metrics)
+        add_metrics(g, metrics, weight, pp_axis);
     const int count = find_terms(g, share, pp_stage, &params, &terms);
     for (int i = 0; i < count && weft_graph_check(g) == WEFT_OK; i++)
         if (weft_value_ok(terms[i])) {
@@ -557,22 +584,23 @@ static void accumulate(weft_graph *g, weft_value loss, const weft_pp_stage_graph
         }
     const weft_value whole =
         c->own && weft_value_ok(share) ? as_term(g, WEFT_NONE, share, c) : share;
-    add_loss(g, whole, pp_axis);
+    add_scalar(g, loss_state, whole, pp_axis);
     if (weft_value_ok(loss))
         weft_output(g, "loss", loss);
 }
 
-void weft_optimizer_accumulate(weft_graph *g, weft_value loss, const weft_optimizer_config *c)
+void weft_optimizer_accumulate(weft_graph *g, weft_value loss, const weft_graph *metrics,
+                               const weft_optimizer_config *c)
 {
-    accumulate(g, loss, &alone, -1, c);
+    accumulate(g, loss, metrics, &alone, -1, c);
 }
 
-void weft_optimizer_accumulate_stage(const weft_pp_stage_graph *pp_stage, int axis,
-                                     const weft_optimizer_config *c)
+void weft_optimizer_accumulate_stage(const weft_pp_stage_graph *pp_stage, const weft_graph *metrics,
+                                     int axis, const weft_optimizer_config *c)
 {
     weft_graph *g = pp_stage->graph;
     int count;
-    accumulate(g, weft_graph_find(g, "objective"), pp_stage, axis, c);
+    accumulate(g, weft_graph_find(g, "objective"), metrics, pp_stage, axis, c);
     const weft_value *param = weft_graph_params(g, &count);
     for (int i = 0; param && i < count && weft_graph_check(g) == WEFT_OK; i++)
         if (!is_shared(pp_stage, param[i]))
@@ -596,7 +624,8 @@ static bool is_gradient(const weft_graph *from, int32_t n, const char **param)
         return false;
     const char *name = weft_value_get(from, node->out[0])->name;
     *param = name + length;
-    return !strncmp(name, grad_prefix, length) && strcmp(name, loss_state) != 0;
+    return !strncmp(name, grad_prefix, length) && strcmp(name, loss_state) != 0 &&
+           strncmp(name, metric_prefix, sizeof metric_prefix - 1) != 0;
 }
 
 /* The parameter and its reduced gradient. With zero: 2 the state already holds the reduced
@@ -712,6 +741,23 @@ weft_graph *weft_optimizer_update_own(const weft_graph *const *gradients, int co
     return g;
 }
 
+/* Outputs the accumulated metrics of a graph and resets them. */
+static void take_metrics(weft_graph *g, const weft_graph *from)
+{
+    const size_t length = sizeof metric_prefix - 1;
+    for (int32_t n = 0; n < weft_graph_node_count(from) && weft_graph_check(g) == WEFT_OK; n++) {
+        const weft_node *node = weft_graph_node(from, n);
+        const char *name = weft_value_get(from, node->out[0])->name;
+        if (node->op != WEFT_OP_STATE || strncmp(name, metric_prefix, length) != 0 ||
+            weft_value_ok(weft_graph_find(g, name)))
+            continue;
+        const weft_value state = take_state(g, from, name);
+        if (weft_value_ok(state))
+            weft_output(g, name + length, weft_affine(g, state, 1, 0));
+        clear(g, state);
+    }
+}
+
 /* Adds the target network's copy of a parameter, if the graph has one. */
 static void take_target(weft_graph *g, const weft_graph *from, const char *param)
 {
@@ -738,6 +784,8 @@ static void build_update(weft_graph *g, const weft_graph *const *from, int graph
                        c->zero);
         }
     step_summed(g, &all, loss, weft_affine(g, loss, 1, 0), c);
+    for (int k = 0; k < graphs; k++)
+        take_metrics(g, from[k]);
 }
 
 weft_graph *weft_optimizer_update(const weft_graph *const *gradients, int count,

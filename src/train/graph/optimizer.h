@@ -38,20 +38,24 @@ void weft_optimizer_build(weft_graph *g, weft_value loss, const weft_optimizer_c
  *
  * weft_optimizer_accumulate adds to `g`, the graph of one rank, the gradient states and the input
  * "optimizer.weight": the weight of this contribution in the step's mean loss. Output "loss": the
- * unweighted loss of this contribution. */
-void weft_optimizer_accumulate(weft_graph *g, weft_value loss, const weft_optimizer_config *config);
-/* Adds the gradient states of a pipeline stage; `axis` is the pipeline's mesh axis. Otherwise as
- * weft_optimizer_accumulate. The loss is the stage's output "objective", if any. Gradients of sent
+ * unweighted loss of this contribution. The scalar outputs of `metrics` (usually `g`; NULL: none),
+ * except "objective", are accumulated with the same weight. */
+void weft_optimizer_accumulate(weft_graph *g, weft_value loss, const weft_graph *metrics,
+                               const weft_optimizer_config *config);
+/* Adds the gradient states of a pipeline stage; `axis` is the pipeline's mesh axis, and `metrics`
+ * the graph of all stages. Otherwise as weft_optimizer_accumulate. The loss is the stage's output
+ * "objective", if any. Gradients of sent
  * values are read from slots, and gradients of received values are written to slots
  * (transform/sharding/pp_stages.h).
  *
  *     parameters of this device's stages   S on the axis: counted once in the norm
  *     parameters that every device has     R; their gradients are P, one contribution per device
- *     accumulated loss                     P: one device has the loss */
-void weft_optimizer_accumulate_stage(const weft_pp_stage_graph *pp_stage, int axis,
-                                     const weft_optimizer_config *config);
+ *     accumulated loss and metrics         P: one device has each of them */
+void weft_optimizer_accumulate_stage(const weft_pp_stage_graph *pp_stage, const weft_graph *metrics,
+                                     int axis, const weft_optimizer_config *config);
 /* The update program for `count` graphs of weft_optimizer_accumulate, with the inputs, states and
- * outputs of weft_optimizer_build. "loss" is the weighted sum. NULL: out of memory; other errors
+ * outputs of weft_optimizer_build. "loss" is the weighted sum, and so is each metric, which is an
+ * output with its own name. NULL: out of memory; other errors
  * are stored in the graph. */
 weft_graph *weft_optimizer_update(const weft_graph *const *gradients, int count,
                                   const weft_optimizer_config *config);

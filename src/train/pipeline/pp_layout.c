@@ -372,7 +372,7 @@ static weft_status differentiate(const weft_pp_layout *p, const weft_pass_setup 
     weft_pass_switches switches = setup->switches ? *setup->switches : weft_pass_defaults;
     WEFT_TRY(weft_pp_stage_extract(&s->pp_stages, own->pp_stage, shares, &cut));
     own->whole = cut.graph;
-    weft_optimizer_accumulate_stage(&cut, p->axis, optimizer);
+    weft_optimizer_accumulate_stage(&cut, s->pp_stages.graph, p->axis, optimizer);
     WEFT_TRY(weft_graph_check(cut.graph));
     switches.order = switches.offload = switches.pointwise = false; /* done for each program */
     weft_pass_setup mine = *setup;

@@ -123,51 +123,62 @@ static weft_status fill_batch(weft_step_run *r, int64_t index, int *bucket)
 
 /* ---- metrics ------------------------------------------------------------------------------- */
 
-/* Adds output `name` of `step` to the metrics, if the program has it. `share`: weight in the step's
- * mean. */
-static void add_figure(const weft_step *step, const char *name, double share, int *n,
-                       weft_step_figures *f)
+static void add_figure(weft_step_figures *f, const char *name, double value)
 {
-    if (*n >= WEFT_TRAIN_LOGGER_EXTRAS || !step->program ||
-        !weft_program_output(step->program, name))
+    int n = 0;
+    while (n < WEFT_TRAIN_LOGGER_EXTRAS && f->extra_name[n])
+        n++;
+    if (n == WEFT_TRAIN_LOGGER_EXTRAS)
         return;
-    f->extra_name[*n] = name;
-    f->extra[(*n)++] += share * weft_step_scalar(step, name);
+    f->extra_name[n] = name;
+    f->extra[n] = value;
 }
 
-/* Adds the tokens of packed rows, and the padding of the step's rows so far as "padding". */
-static void add_padding(weft_step_run *r, int *n)
+/* Adds the step's metrics that its last program has as outputs. */
+static void add_metrics(weft_step_run *r, const weft_step *last)
 {
-    const weft_row_packing *pack = &r->context->run->data.packing;
-    r->figures.tokens += r->batch.all_tokens;
-    r->packed_positions += pack->rows * pack->tokens;
-    r->figures.extra_name[*n] = "padding";
-    r->figures.extra[(*n)++] = 1 - (double)r->figures.tokens / (double)r->packed_positions;
+    static const char *const names[] = {"mse",
+                                        "kl",
+                                        "lpips",
+                                        "generator",
+                                        "discriminator",
+                                        "adversarial_weight",
+                                        "balance",
+                                        "fullest",
+                                        "dropped",
+                                        "fake",
+                                        "accuracy",
+                                        "video_loss",
+                                        "sound_loss",
+                                        "with_sound",
+                                        "discriminator_norm",
+                                        "fake_norm"};
+    if (r->packed_positions)
+        add_figure(&r->figures, "padding",
+                   1 - (double)r->figures.tokens / (double)r->packed_positions);
+    for (int i = 0; i < WEFT_COUNT(names); i++)
+        if (weft_program_output(last->program, names[i]))
+            add_figure(&r->figures, names[i], weft_step_scalar(last, names[i]));
 }
 
-/* Adds a microbatch's metrics to the step's. `share`: weight in the step's mean loss. */
-static void add_figures(weft_step_run *r, int bucket, double share)
+/* Counts a microbatch in the step's samples, tokens and FLOPs. */
+static void count_microbatch(weft_step_run *r, int bucket)
 {
-    static const char *const names[] = {
-        "mse",        "kl",        "lpips",   "generator", "discriminator", "adversarial_weight",
-        "balance",    "fullest",   "dropped", "fake",      "accuracy",      "video_loss",
-        "sound_loss", "with_sound"};
     const weft_stage_state *s = r->train_stage;
     const weft_run_models *models = &r->context->models;
-    const weft_step *step = s->programs.bucket[bucket];
+    const weft_row_packing *pack = &r->context->run->data.packing;
     const weft_bucket *size = weft_train_stage_bucket(s->train_stage, bucket);
     const int64_t samples =
         r->batch.packed ? r->batch.all_samples : size->batch / s->programs.parts;
     r->figures.samples += samples;
     r->figures.flops += s->flops[bucket];
     r->figures.bf16_flops += s->bf16_flops[bucket];
-    int n = 0;
-    if (r->batch.packed)
-        add_padding(r, &n);
-    else if (weft_run_trains_denoiser(models))
+    if (r->batch.packed) {
+        r->figures.tokens += r->batch.all_tokens;
+        r->packed_positions += pack->rows * pack->tokens;
+    } else if (weft_run_trains_denoiser(models)) {
         r->figures.tokens += samples * weft_run_tokens(models, size);
-    for (int i = 0; i < WEFT_COUNT(names); i++)
-        add_figure(step, names[i], share, &n, &r->figures);
+    }
 }
 
 /* ---- programs ------------------------------------------------------------------------------ */
@@ -277,7 +288,7 @@ static weft_status run_sequential(weft_step_run *r, double all)
         write_telemetry(r, interrupted || weft_interrupted());
         WEFT_TRY(run_with_telemetry(r, step, t->own, "gradients"));
         interrupted = t->all[0] > 0;
-        add_figures(r, bucket, weight / all);
+        count_microbatch(r, bucket);
     }
     r->launches = false;
     return WEFT_OK;
@@ -303,7 +314,7 @@ static weft_status run_pipeline(weft_step_run *r, double all)
         if (weight)
             *(float *)weight->data = (float)share;
         s->bucket_of[i] = bucket;
-        add_figures(r, bucket, share);
+        count_microbatch(r, bucket);
     }
     write_telemetry(r, weft_interrupted());
     WEFT_TRY(weft_pp_executor_step(s->pp_executor, s->bucket_of));
@@ -373,7 +384,7 @@ weft_status weft_step_run_programs(weft_step_run *r, const weft_step **last)
     *last = programs->bucket[bucket];
     write_telemetry(r, weft_interrupted());
     WEFT_TRY(run_update(r, *last, r->context->telemetry.own));
-    add_figures(r, bucket, 1);
+    count_microbatch(r, bucket);
     r->figures.bucket = programs->buckets > 1 ? bucket : -1;
     return WEFT_OK;
 }
@@ -388,11 +399,7 @@ weft_status weft_step_run_end(weft_step_run *r, const weft_step *last)
 {
     weft_train_context *c = r->context;
     weft_step_figures *f = &r->figures;
-    int extras = 0;
-    while (extras < WEFT_TRAIN_LOGGER_EXTRAS && f->extra_name[extras])
-        extras++;
-    add_figure(last, "discriminator_norm", 1, &extras, f);
-    add_figure(last, "fake_norm", 1, &extras, f);
+    add_metrics(r, last);
     f->step = ++c->progress.done;
     f->loss = weft_step_scalar(last, "loss");
     f->grad_norm = weft_step_scalar(last, "grad_norm");

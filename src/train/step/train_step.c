@@ -155,7 +155,7 @@ static weft_status apply_passes(weft_step *step, const weft_optimizer_config *op
     if (optimizer && exec->kind == WEFT_STEP_WHOLE)
         weft_optimizer_build(step->graph, objective, &own);
     if (optimizer && exec->kind == WEFT_STEP_GRADIENTS)
-        weft_optimizer_accumulate(step->graph, objective, &own);
+        weft_optimizer_accumulate(step->graph, objective, step->graph, &own);
     WEFT_GO(weft_graph_check(step->graph));
     WEFT_GO(weft_passes_run(WEFT_PASS_RANK, &setup, step->graph == step->whole, &step->graph,
                             exec->log));

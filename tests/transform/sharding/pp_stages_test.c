@@ -119,7 +119,7 @@ static weft_graph *differentiated(weft_graph *g, int stage, int shares)
     cr_expect_eq(made.shares, shares, "stage %d shares %d parameters", stage, made.shares);
     cr_expect_eq(made.sends, stage ? 0 : 2);
     cr_expect_eq(made.receives, stage ? 2 : 0);
-    weft_optimizer_accumulate_stage(&made, 0, &adamw);
+    weft_optimizer_accumulate_stage(&made, NULL, 0, &adamw);
     cr_assert_eq(weft_graph_check(made.graph), WEFT_OK, "%s", weft_error_message());
     weft_pp_stages_free(&s);
     weft_layer_chain_free(&c);
