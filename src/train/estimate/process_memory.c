@@ -74,8 +74,8 @@ out:
 
 int64_t weft_process_unreported(void)
 {
-    enum { PROCESS = 5 << 20, THREAD = 1 << 18 };
-    return PROCESS + (int64_t)omp_get_max_threads() * THREAD;
+    enum { MOST = 5 << 20, THREAD = 1 << 18 };
+    return MOST - WEFT_PROCESS_GROWS + (int64_t)omp_get_max_threads() * THREAD;
 }
 
 static bool decodes(const weft_run *run, const bool *encoded)
@@ -121,6 +121,6 @@ weft_status weft_process_memory_measure(const weft_run *run, const bool *encoded
             WEFT_TRY(measure_decoders(run, &memory->decoders));
     }
     weft_memory_trim();
-    memory->resident = weft_memory_resident();
+    memory->resident = weft_memory_resident() + WEFT_PROCESS_GROWS;
     return WEFT_OK;
 }

@@ -17,6 +17,7 @@ text_encoders: [{class: WeftBytesEncoder, config: {dim: 16, num_heads: 2, num_la
 stages:
   - {steps: 2, batch: 16, frames: 9, height: 64, width: 64, lr: 1e-3, warmup_steps: 0}
 Y
+sed 's/wide/little/; s/num_layers: 8/num_layers: 2/; s/batch: 16/batch: 4/; s/height: 64, width: 64/height: 32, width: 32/' wide.yaml >little.yaml
 cat >compare.py <<'P'
 import json, re, resource, subprocess, sys
 weft, name, *args = sys.argv[1:]
@@ -35,7 +36,8 @@ if inspect.returncode or train.returncode:
 peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
 before, run = told(inspect.stdout), values(train.stdout, "memory-report")[0]
 print(f"{name}: inspect {before:.1f} MiB, run {run:.1f} MiB ({100 * (run / peak - 1):+.1f} %), measured {peak:.1f} MiB")
-planned = program(inspect.stdout, r"^  program *([0-9.]+ [KMG]iB)")
+planned, unit = program(inspect.stdout, r"^  program *([0-9.]+ [KMG]iB)").split()
+planned = "%.2f MiB" % (float(planned) * {"KiB": 2**-10, "MiB": 1, "GiB": 1024}[unit])
 reserved = "%.2f MiB" % values(train.stdout, "stage-report")[0]
 if planned != reserved:
     sys.exit(f"the program is planned with {planned} and reserves {reserved}")
@@ -51,6 +53,7 @@ predicted() { python3 compare.py "$WEFT" "$@" || fail "$*"; }
 check "prediction of latents to encode" predicted "latents to encode" wide.yaml
 check "prediction of latents cached" predicted "latents cached" wide.yaml --set out=runs/cached
 check "prediction of bf16" predicted "bf16" wide.yaml --set out=runs/bf16 --set precision=bf16
+check "prediction of a small run" predicted "a small run" little.yaml --set data.latents=little-latents
 check "prediction of autoencoder" predicted "autoencoder" vae.yaml --set out=runs/vae2 --set stages.0.steps=3 --set stages.0.height=64 --set stages.0.width=64 --set autoencoder.config.base_dim=16
 
 states_that_stay_are_reported() {
