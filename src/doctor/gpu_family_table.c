@@ -209,6 +209,15 @@ const weft_gpu_family weft_gpu_families[] = {
      "\"encoder_layers_per_block\":[1,1],\"decoder_layers_per_block\":[1,1],"
      "\"encoder_qkv_multiscales\":[[],[3]],\"decoder_qkv_multiscales\":[[],[3]]}",
      {2, 2, 8, 8, 0}},
+    {"{\"_class_name\":\"WFVAEModel\",\"latent_dim\":2,\"base_channels\":4,"
+     "\"encoder_num_resblocks\":1,\"encoder_energy_flow_hidden_size\":3,"
+     "\"decoder_num_resblocks\":1,\"decoder_energy_flow_hidden_size\":4,"
+     "\"t_interpolation\":\"trilinear\","
+     "\"l1_dowmsample_block\":\"Spatial2xTime2x3DDownsample\","
+     "\"l1_downsample_wavelet\":\"HaarWaveletTransform3D\","
+     "\"l1_upsample_block\":\"Spatial2xTime2x3DUpsample\","
+     "\"l1_upsample_wavelet\":\"InverseHaarWaveletTransform3D\"}",
+     {2, 9, 16, 16, 0}},
     {"{\"_class_name\":\"AutoencoderKLFlux2\",\"block_out_channels\":[2,4],"
      "\"norm_num_groups\":2,\"latent_channels\":2}",
      {2, 1, 4, 4, 0}},

@@ -12,7 +12,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A program for the first or a later temporal chunk of one half, or for the complete video. */
+/* Programs of a half: for the complete video or its first temporal chunk, for later chunks, and for
+ * the last one of a decoder that lags. */
+enum { FIRST, NEXT, LAST, CHUNKS };
+/* A program for a temporal chunk of one half. */
 typedef struct chunk_program {
     weft_graph *graph;
     weft_program *program;
@@ -21,9 +24,9 @@ typedef struct chunk_program {
 
 /* Programs for one input size: that of a complete video, or of a tile. */
 typedef struct work {
-    int64_t in[3];          /* frames, rows, columns */
-    int64_t latents[2];     /* latent frames of FIRST and NEXT; NEXT 0: FIRST takes all */
-    chunk_program chunk[2]; /* FIRST, NEXT */
+    int64_t in[3];      /* frames, rows, columns */
+    int64_t latents[2]; /* latent frames of FIRST and NEXT; NEXT 0: FIRST takes all */
+    chunk_program chunk[CHUNKS];
 } work;
 
 typedef struct half {
@@ -93,7 +96,8 @@ static weft_status compute_in(weft_products products, weft_graph **graph)
 static weft_status build_chunk(const weft_vae *v, const half *h, const work *w, int index,
                                chunk_program *s)
 {
-    const weft_stream stream = index           ? WEFT_STREAM_NEXT
+    const weft_stream stream = index == LAST   ? WEFT_STREAM_LAST
+                               : index         ? WEFT_STREAM_NEXT
                                : w->latents[1] ? WEFT_STREAM_FIRST
                                                : WEFT_STREAM_ALONE;
     const weft_call call = {h->decoder ? WEFT_CALL_DECODE : WEFT_CALL_ENCODE, stream};
@@ -101,10 +105,14 @@ static weft_status build_chunk(const weft_vae *v, const half *h, const work *w, 
     weft_graph *g = s->graph = weft_graph_create();
     WEFT_TRY(WEFT_ALLOCATED(g, "the VAE's graph"));
     weft_graph_store_weights_as(g, v->dtype);
-    const int64_t latents = w->latents[index], frames = index ? latents * v->grid.factor[0]
-                                                              : weft_grid_frames(&v->grid, latents);
+    const int64_t latents = w->latents[index != FIRST],
+                  frames =
+                      index ? latents * v->grid.factor[0] : weft_grid_frames(&v->grid, latents),
+                  lag = stream == WEFT_STREAM_FIRST  ? -v->grid.lag
+                        : stream == WEFT_STREAM_LAST ? v->grid.lag
+                                                     : 0;
     s->in_frames = h->decoder ? latents : frames;
-    s->out_frames = h->decoder ? frames : latents;
+    s->out_frames = h->decoder ? frames + lag : latents;
     const weft_port port = h->decoder ? WEFT_PORT_LATENTS : WEFT_PORT_VIDEO;
     const weft_model_size size = {1, s->in_frames, w->in[1], w->in[2], 0};
     ports.at[port] = weft_input(g, "in", WEFT_F32, weft_model_shape(&v->model, &size, port));
@@ -143,7 +151,8 @@ static weft_status add_work(const weft_vae *v, half *h, const int64_t in[3])
     work *w = &h->work[h->count++];
     *w = (work){.in = {in[0], in[1], in[2]}};
     cut(&v->grid, h->decoder ? in[0] : weft_grid_latent_frames(&v->grid, in[0]), w->latents);
-    for (int i = 0; i < 2 && w->latents[i]; i++)
+    const int chunks = !w->latents[1] ? NEXT : h->decoder && v->grid.lag ? CHUNKS : LAST;
+    for (int i = 0; i < chunks; i++)
         WEFT_TRY(build_chunk(v, h, w, i, &w->chunk[i]));
     return WEFT_OK;
 }
@@ -249,7 +258,7 @@ void weft_vae_free(weft_vae *v)
     for (int i = 0; i < 2; i++) {
         half *h = &v->half[i];
         for (int64_t k = 0; k < h->count; k++) {
-            for (int s = 0; s < 2; s++) {
+            for (int s = 0; s < CHUNKS; s++) {
                 weft_program_free(h->work[k].chunk[s].program);
                 weft_graph_free(h->work[k].chunk[s].graph);
             }
@@ -289,10 +298,10 @@ static bool together(const weft_vae *v)
     return !is_tiled(&v->half[0]) && !is_tiled(&v->half[1]);
 }
 
-static int programs_of(const work *w, weft_program *programs[2])
+static int programs_of(const work *w, weft_program *programs[CHUNKS])
 {
     int count = 0;
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < CHUNKS; i++)
         if (w->chunk[i].program)
             programs[count++] = w->chunk[i].program;
     return count;
@@ -310,10 +319,17 @@ static int64_t param_bytes(weft_graph *g)
     return bytes;
 }
 
-/* Bytes of the store other than weights. FIRST and NEXT share parameters and caches. */
+/* The program for the chunk at input frame `at` of `frames`. */
+static const chunk_program *chunk_at(const work *w, int64_t at, int64_t frames)
+{
+    const bool ends = at + w->chunk[NEXT].in_frames >= frames;
+    return &w->chunk[!at ? FIRST : ends && w->chunk[LAST].program ? LAST : NEXT];
+}
+
+/* Bytes of the store other than weights. All chunks share parameters and caches. */
 static int64_t cache_bytes(const work *w)
 {
-    const chunk_program *last = &w->chunk[w->latents[1] ? 1 : 0];
+    const chunk_program *last = chunk_at(w, w->latents[1] ? 1 : 0, 0);
     return weft_program_plan(last->program)->source_bytes - param_bytes(last->graph);
 }
 
@@ -330,7 +346,7 @@ static int64_t blend_bytes(const weft_vae *v, const half *h)
 
 int64_t weft_vae_bytes(const weft_vae *v)
 {
-    weft_program *programs[4];
+    weft_program *programs[2 * CHUNKS];
     int64_t weights = 0, caches = 0, most = 0, laid = 0;
     int count = 0;
     for (int i = 0; i < 2; i++) {
@@ -444,9 +460,11 @@ weft_status weft_vae_load(const weft_vae *v, const char *folder, weft_store *sto
 /* Adds aliases of the weights, and the caches of w, to the store of the bound programs. */
 static weft_status furnish(weft_vae *v, const work *w)
 {
-    for (int s = 0; s < 2 && w->chunk[s].graph; s++) {
+    for (int s = 0; s < CHUNKS; s++) {
         weft_graph *g = w->chunk[s].graph;
         int count;
+        if (!g)
+            continue;
         const weft_value *param = weft_graph_params(g, &count);
         for (int i = 0; i < count; i++) {
             const char *name = weft_value_get(g, param[i])->name;
@@ -466,7 +484,7 @@ void weft_vae_unbind(weft_vae *v)
 {
     for (int i = 0; i < 2; i++)
         for (int64_t k = 0; k < v->half[i].count; k++)
-            for (int s = 0; s < 2; s++)
+            for (int s = 0; s < CHUNKS; s++)
                 if (v->half[i].work[k].chunk[s].program)
                     weft_program_unbind(v->half[i].work[k].chunk[s].program);
     weft_store_free(v->bound_store);
@@ -477,7 +495,7 @@ void weft_vae_unbind(weft_vae *v)
 /* Binds the programs of `works`, which run one at a time. */
 static weft_status bind(weft_vae *v, work *const *works, int count)
 {
-    weft_program *programs[4];
+    weft_program *programs[2 * CHUNKS];
     int all = 0;
     weft_vae_unbind(v);
     v->bound_store = weft_store_create_for(v->backend);
@@ -576,16 +594,17 @@ static weft_status_code copy_box(void *user, const int64_t first[3], const int64
 /* Receives the output of a tile's temporal chunks. */
 typedef weft_status piece_fn(void *user, int64_t first, int64_t count, const float *out);
 
-/* Runs the temporal chunks of a tile of w's size, at `first` of the complete input, that the first
- * `frames` frames have after `place`. */
-static weft_status run_pieces_after(work *w, const feed *in, const int64_t first[3], int64_t frames,
-                                    weft_vae_place *place, piece_fn *take, void *user)
+/* Runs the temporal chunks after `place` of a tile of w's size, at `first` of the complete input.
+ * `ready` of its `frames` frames exist. */
+static weft_status run_pieces_after(const work *w, const feed *in, const int64_t first[3],
+                                    int64_t ready, int64_t frames, weft_vae_place *place,
+                                    piece_fn *take, void *user)
 {
     for (;;) {
-        chunk_program *s = &w->chunk[place->latents ? 1 : 0];
+        const chunk_program *s = chunk_at(w, place->latents, frames);
         const int64_t from[3] = {first[0] + place->latents, first[1], first[2]},
                       size[3] = {s->in_frames, w->in[1], w->in[2]}, made = place->frames;
-        if (place->latents >= frames || place->latents + s->in_frames > frames)
+        if (place->latents >= ready || place->latents + s->in_frames > ready)
             return WEFT_OK;
         WEFT_TRY(in->box(in->user, from, size, weft_program_input(s->program, "in")->data));
         WEFT_TRY(weft_program_run(s->program));
@@ -596,11 +615,11 @@ static weft_status run_pieces_after(work *w, const feed *in, const int64_t first
 }
 
 /* Runs all temporal chunks of a tile. */
-static weft_status run_pieces(work *w, const feed *in, const int64_t first[3], int64_t frames,
+static weft_status run_pieces(const work *w, const feed *in, const int64_t first[3], int64_t frames,
                               piece_fn *take, void *user)
 {
     weft_vae_place place = {0};
-    return run_pieces_after(w, in, first, frames, &place, take, user);
+    return run_pieces_after(w, in, first, frames, frames, &place, take, user);
 }
 
 typedef struct laying {
@@ -629,14 +648,14 @@ static weft_status send_piece(void *user, int64_t first, int64_t count, const fl
 static weft_status receive_pieces(const weft_vae *v, const work *w, int64_t frames, int owner,
                                   laying *l)
 {
-    const chunk_program *first = &w->chunk[0], *next = &w->chunk[w->latents[1] ? 1 : 0];
-    const int64_t most =
-        first->out_frames > next->out_frames ? first->out_frames : next->out_frames;
+    int64_t most = 0;
+    for (int i = 0; i < CHUNKS; i++)
+        most = w->chunk[i].out_frames > most ? w->chunk[i].out_frames : most;
     float *piece = weft_calloc(most * l->floats, sizeof *piece);
     weft_status_code status = WEFT_OK;
     WEFT_GO(WEFT_ALLOCATED(piece, "a tile of rank %d", owner));
     for (int64_t t = 0, made = 0; t < frames;) {
-        const chunk_program *s = t ? next : first;
+        const chunk_program *s = chunk_at(w, t, frames);
         WEFT_GO(weft_group_recv(v->group, WEFT_CHANNEL_HANDOFF, owner, piece,
                                 s->out_frames * l->floats * (int64_t)sizeof *piece));
         weft_tile_blend_add(l->blend, l->row, l->column, made, s->out_frames, piece);
@@ -688,7 +707,7 @@ static weft_status run_tile(weft_vae *v, const half *h, const feed *in, const in
     return self ? weft_group_recv(v->group, WEFT_CHANNEL_HANDOFF, 0, &taken, 1) : WEFT_OK;
 }
 
-/* Reports FIRST once, and NEXT with the number of later chunks. */
+/* Reports FIRST and LAST once, and NEXT with the number of other chunks. */
 static weft_status visit_tile(const half *h, const int64_t at[3], weft_vae_work_fn *with,
                               void *user)
 {
@@ -704,10 +723,14 @@ static weft_status visit_tile(const half *h, const int64_t at[3], weft_vae_work_
                           "no program was compiled for a tile of %" PRId64 " x %" PRId64
                           " x %" PRId64,
                           size[0], size[1], size[2]);
-    WEFT_TRY(with(user, tile, w->chunk[0].program, 1));
-    return w->latents[1] ? with(user, tile, w->chunk[1].program,
-                                (size[0] - w->chunk[0].in_frames) / w->chunk[1].in_frames)
-                         : WEFT_OK;
+    WEFT_TRY(with(user, tile, w->chunk[FIRST].program, 1));
+    if (!w->latents[1])
+        return WEFT_OK;
+    const bool lags = w->chunk[LAST].program != NULL;
+    const int64_t later = (size[0] - w->chunk[FIRST].in_frames) / w->chunk[NEXT].in_frames - lags;
+    if (later)
+        WEFT_TRY(with(user, tile, w->chunk[NEXT].program, later));
+    return lags ? with(user, tile, w->chunk[LAST].program, 1) : WEFT_OK;
 }
 
 weft_status weft_vae_works(const weft_vae *v, weft_vae_half which, weft_vae_work_fn *with,
@@ -732,11 +755,14 @@ weft_status weft_vae_programs(weft_vae *v, weft_vae_half which, weft_vae_program
         work *w = &h->work[k];
         if (bound)
             WEFT_TRY(bind_work(v, w));
-        for (int i = 0; i < 2 && w->latents[i]; i++) {
+        for (int i = 0; i < CHUNKS; i++) {
+            static const char *const kind[CHUNKS] = {"", ", next", ", last"};
             char name[96];
+            if (!w->chunk[i].program)
+                continue;
             snprintf(name, sizeof name, "%s %" PRId64 " x %" PRId64 "x%" PRId64 "%s",
                      h->decoder ? "decoder" : "encoder", w->chunk[i].in_frames, w->in[1], w->in[2],
-                     i ? ", next" : "");
+                     kind[i]);
             WEFT_TRY(with(user, name, w->chunk[i].graph, here ? w->chunk[i].program : NULL));
         }
     }
@@ -890,5 +916,6 @@ weft_status weft_vae_decode_next(weft_vae *v, const float *latents, int64_t late
     if (v->group && weft_group_index(v->group) > 0)
         return WEFT_OK;
     WEFT_TRY(bind_work(v, h->work));
-    return run_pieces_after(h->work, &in, (int64_t[]){0, 0, 0}, ready, place, forward_frames, &to);
+    return run_pieces_after(h->work, &in, (int64_t[]){0, 0, 0}, ready, latent_frames, place,
+                            forward_frames, &to);
 }

@@ -170,14 +170,20 @@ typedef struct weft_model_size {
 
 /* An autoencoder has an encoder and a decoder. Each half can process a stream in temporal chunks.
  * ALONE is the complete video in one call (training), FIRST the first chunk, NEXT every later
- * chunk. NEXT reads the preceding frames from states that FIRST and NEXT write. In a graph for
+ * chunk. NEXT reads the preceding frames from states that FIRST and NEXT write. LAST ends the
+ * stream of a decoder that lags (weft_grid.lag); other streams end with NEXT. In a graph for
  * several ranks, NEXT receives encoder frames from the preceding rank (model/halo.h). */
 typedef enum weft_call_kind {
     WEFT_CALL_FORWARD,
     WEFT_CALL_ENCODE,
     WEFT_CALL_DECODE
 } weft_call_kind;
-typedef enum weft_stream { WEFT_STREAM_ALONE, WEFT_STREAM_FIRST, WEFT_STREAM_NEXT } weft_stream;
+typedef enum weft_stream {
+    WEFT_STREAM_ALONE,
+    WEFT_STREAM_FIRST,
+    WEFT_STREAM_NEXT,
+    WEFT_STREAM_LAST
+} weft_stream;
 typedef struct weft_call {
     weft_call_kind kind;
     weft_stream stream;
@@ -198,6 +204,9 @@ typedef struct weft_grid {
     int64_t piece;
     /* autoencoder: group size of the latent frames after the first; 0 (default): 1 */
     int64_t group;
+    /* Autoencoder: frames that the first temporal chunk of a decoder does not return, because they
+     * depend on the next latent frame. The last chunk (WEFT_STREAM_LAST) returns them. */
+    int64_t lag;
     int64_t cell;     /* autoencoder: side of a pixel block packed into channels; 0: 1 */
     int64_t channels; /* latent channels */
     int64_t out_channels;
@@ -622,6 +631,7 @@ struct weft_family {
     void (*grid)(const void *config, weft_grid *grid); /* denoisers and autoencoders */
     weft_tile_rule tile;                               /* autoencoders */
     size_t statistics; /* autoencoders: offset of weft_statistics in the config */
+    bool factors;      /* autoencoders: the config has factors on latents in place of deviations */
     /* autoencoders with WEFT_PORT_TIMESTEP: offset of a double in the config, not a field: the
      * timestep of a decoder that is called without the port (default 0) */
     size_t decode_timestep;

@@ -650,15 +650,15 @@ double *weft_model_decode_timestep(weft_model *model)
 }
 
 /* The config is ordered by channel, then frame; the grid by frame, then channel. */
-static void take_statistics(const weft_statistics *of, weft_grid *grid)
+static void take_statistics(const weft_statistics *of, bool factors, weft_grid *grid)
 {
     const int64_t frames = of->count[0] ? of->count[0] / grid->channels : 1;
     grid->own_frames = frames > 1 ? frames : 0;
     for (int64_t i = 0; i < grid->channels * frames; i++) {
         const int64_t from = i % grid->channels * frames + i / grid->channels;
-        const double deviation = of->deviation[from] > 0 ? of->deviation[from] : 1;
+        const double given = of->deviation[from] > 0 ? of->deviation[from] : 1;
         grid->mean[i] = of->mean[from] + of->shift;
-        grid->deviation[i] = deviation / (of->scale ? of->scale : 1);
+        grid->deviation[i] = (factors ? 1 / given : given) / (of->scale ? of->scale : 1);
     }
 }
 
@@ -669,7 +669,7 @@ weft_grid weft_model_grid(const weft_model *model)
     if (weft_family_is_autoencoder(model->family))
         take_statistics(
             (const weft_statistics *)((const char *)model->config + model->family->statistics),
-            &grid);
+            model->family->factors, &grid);
     return grid;
 }
 
@@ -680,7 +680,8 @@ void weft_model_set_statistics(weft_model *model, const weft_grid *grid)
     for (int64_t i = 0; i < grid->channels * frames; i++) {
         const int64_t to = i % grid->channels * frames + i / grid->channels;
         of->mean[to] = grid->mean[i] - of->shift;
-        of->deviation[to] = grid->deviation[i] * (of->scale ? of->scale : 1);
+        const double deviation = grid->deviation[i] * (of->scale ? of->scale : 1);
+        of->deviation[to] = model->family->factors ? 1 / deviation : deviation;
     }
     of->count[0] = of->count[1] = grid->channels * frames;
 }

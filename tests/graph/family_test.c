@@ -594,8 +594,8 @@ Test(family, ranks_read_data_of_their_own_tokens)
 
 /* ---- narrow -------------------------------------------------------------------------------- */
 
-/* Gradients of learned angles are sums by a constant matrix. */
-static bool makes_angles(const weft_graph *g, const weft_node *product)
+/* Gradients of learned angles, and wavelets of pixels, are products with a constant matrix. */
+static bool by_constant(const weft_graph *g, const weft_node *product)
 {
     const int32_t by = weft_value_get(g, product->in[1])->node;
     return weft_graph_node(g, by)->op == WEFT_OP_CONSTANT;
@@ -613,9 +613,10 @@ static void check_types(const weft_graph *g, const char *name)
 {
     for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
         const weft_node *node = weft_graph_node(g, n);
-        const bool product = node->op == WEFT_OP_LINEAR || node->op == WEFT_OP_CONV3D ||
-                             node->op == WEFT_OP_ATTENTION || node->op == WEFT_OP_ATTENTION_GRAD ||
-                             (node->op == WEFT_OP_MATMUL && !makes_angles(g, node));
+        const bool product =
+            node->op == WEFT_OP_CONV3D || node->op == WEFT_OP_ATTENTION ||
+            node->op == WEFT_OP_ATTENTION_GRAD ||
+            ((node->op == WEFT_OP_LINEAR || node->op == WEFT_OP_MATMUL) && !by_constant(g, node));
         const weft_value_info *made = weft_value_get(g, node->out[0]);
         if (node->op == WEFT_OP_PARAM)
             cr_expect_eq(made->dtype, WEFT_F32, "%s: %s", name, made->name);

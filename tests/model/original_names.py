@@ -469,6 +469,8 @@ FAMILIES = {
                       "upsample_block_type": "interpolate"} | {f"{half}_{key}": value for half in ("encoder", "decoder") for key, value in (
                           ("block_types", ["ResBlock", "EfficientViTBlock"]), ("block_out_channels", [4, 8]), ("layers_per_block", [2, 1]),
                           ("qkv_multiscales", [[], [5]]))}),
+    "wfvae": (as_it_is, {"_class_name": "WFVAEModel", "latent_dim": 2, "base_channels": 4, "encoder_num_resblocks": 1,
+                         "encoder_energy_flow_hidden_size": 3, "decoder_num_resblocks": 1, "decoder_energy_flow_hidden_size": 4}),
     "motif_video": (as_it_is, {"_class_name": "MotifVideoTransformer3DModel", **TINY_DIT, "num_layers": 2, "num_single_layers": 3,
                                "num_decoder_layers": 1, "in_channels": 9, "out_channels": 4, "text_embed_dim": 10, "image_embed_dim": 7,
                                "rope_axes_dim": [4, 6, 6], "enable_text_cross_attention_dual": True, "enable_text_cross_attention_single": True}),
@@ -585,6 +587,11 @@ def make(weft, key, theirs_of, config):
         for block in range(1, 8):
             for layer in "conv2", "skip":
                 theirs[f"motion_encoder.enc.net_app.convs.{block}.{layer}.0.kernel"] = ([4, 4], bytes(64))
+    if key == "wfvae":  # the filters of the wavelets, which are constants
+        for filter in "encoder.wavelet_transform_in.h_conv.conv.weight", "decoder.inverse_wavelet_transform_out.gh_v":
+            theirs[filter] = ([1, 1, 2, 2, 2], bytes(32))
+        for filter in "encoder.wavelet_transform_l1.aa", "decoder.inverse_wavelet_transform_l1.dd":
+            theirs[filter] = ([1, 1, 2, 2], bytes(16))
     if key == "cog":  # a table that is computed
         theirs["model.diffusion_model.mixins.pos_embed.pos_embedding"] = ([1, 3, 32], bytes(4 * 96))
     if key == "cog_vae":

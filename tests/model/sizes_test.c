@@ -220,6 +220,8 @@ Test(sizes, configs_write_what_they_read)
         "{\"_class_name\":\"AutoencoderKLHunyuanVideo15\",\"upsample_match_channel\":false}",
         "{\"_class_name\":\"AutoencoderDC\",\"decoder_in_shortcut\":false,"
         "\"upsample_block_type\":\"interpolate\"}",
+        "{\"_class_name\":\"WFVAEModel\",\"latent_dim\":2,\"scale\":[0.5,2],"
+        "\"t_interpolation\":\"trilinear\"}",
         "{\"_class_name\":\"MotifVideoTransformer3DModel\",\"image_embed_dim\":64,"
         "\"num_decoder_layers\":4}",
         "{\"_class_name\":\"T5Gemma2TextEncoder\",\"rope_factor\":8,"
