@@ -422,7 +422,10 @@ typedef struct weft_text_encoder_row {
     int64_t length;
     int64_t length_without_guidance; /* tokens for models without embedded guidance; 0: length */
     const char *before, *after;      /* template around every text; NULL: none */
-    int64_t crop;                    /* leading template tokens whose embeddings are dropped */
+    /* Texts of the pipeline before prompts and before negative prompts, in place of `before`.
+     * Captions have `before`. NULL: `before` */
+    const char *prompt_before, *negative_before;
+    int64_t crop; /* leading template tokens whose embeddings are dropped */
     weft_cleaning clean;
     bool sees_padding;    /* the encoder gets no padding mask */
     bool own_side;        /* padding is on the side in the config of the tokenizer */

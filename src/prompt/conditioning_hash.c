@@ -43,6 +43,9 @@ weft_status weft_text_conditioning_hash(const weft_text_conditioning *c, int r, 
         weft_buf_printf(&what, "|side");
     if (row->instruction)
         weft_buf_printf(&what, "|instruction");
+    if (row->prompt_before || row->negative_before)
+        weft_buf_printf(&what, "|%s|%s", row->prompt_before ? row->prompt_before : "",
+                        row->negative_before ? row->negative_before : "");
     for (int i = 0; row->hidden[i]; i++)
         weft_buf_printf(&what, "|%" PRId64, row->hidden[i]);
     if (row->all_hidden)

@@ -661,13 +661,17 @@ typedef struct text_frame {
     int64_t most;
 } text_frame;
 
-static text_frame frame_of(const weft_text_encoder *encoder, int64_t most)
+static text_frame frame_of(const weft_text_encoder *encoder, weft_text_kind kind, int64_t most)
 {
+    const weft_text_encoder_row *row = encoder->row;
+    const char *own = kind == WEFT_TEXT_PROMPT     ? row->prompt_before
+                      : kind == WEFT_TEXT_NEGATIVE ? row->negative_before
+                                                   : NULL;
     if (encoder->edit)
         return (text_frame){encoder->before, encoder->edit->after, most};
     if (encoder->vision)
         return (text_frame){encoder->vision->before, encoder->vision->after, most};
-    return (text_frame){encoder->row->before, encoder->row->after, most};
+    return (text_frame){own ? own : row->before, row->after, most};
 }
 
 /* Ids of a text for the encoder's tokenizer. */
@@ -684,6 +688,10 @@ static weft_status ids_of(const weft_text_encoder_row *row, const weft_tokenizer
     weft_buf_printf(&whole, "%s", before ? before : "");
     weft_status_code status = WEFT_OK;
     WEFT_GO(append_text(row, text, &whole, &none));
+    /* no blank at the end of a template without a text */
+    if (!frame->after && before && whole.len == (int64_t)strlen(before) && whole.len &&
+        whole.data[whole.len - 1] == ' ')
+        whole.len--;
     weft_buf_printf(&whole, "%s", frame->after ? frame->after : "");
     WEFT_GO(weft_buf_check(&whole));
     WEFT_GO(weft_tokenizer_encode(t, whole.data, whole.len, frame->most, id, count, cut));
@@ -802,7 +810,7 @@ weft_status weft_text_conditioning_tokenize(const weft_text_conditioning *c, wef
                        (s->kind == WEFT_TEXT_NEGATIVE || (s->kind == WEFT_TEXT_CAPTION && !*text));
     const int64_t length = encoder->vision ? encoder->length : positions_of(encoder),
                   crop = crop_of(encoder);
-    text_frame frame = frame_of(encoder, encoder->length);
+    text_frame frame = frame_of(encoder, s->kind, encoder->length);
     const spelled to = {.tokens = row_of(find, user, "tokens", r, row, positions_of(encoder)),
                         .seen = row_of(find, user, "seen", r, row, positions_of(encoder)),
                         .real = row_of(find, user, "real", r, row, rows_of(encoder)),
@@ -918,7 +926,8 @@ static weft_status format_truncation(const weft_text_encoder *encoder, const wef
                                      const char *text, weft_buf *out)
 {
     int32_t *all = NULL, *kept = NULL;
-    const text_frame whole = frame_of(encoder, 0), limited = frame_of(encoder, encoder->length);
+    const text_frame whole = frame_of(encoder, WEFT_TEXT_PROMPT, 0),
+                     limited = frame_of(encoder, WEFT_TEXT_PROMPT, encoder->length);
     int64_t count, left, cut, from = 0;
     WEFT_TRY(ids_of(encoder->row, t, &whole, text, &all, &count, NULL));
     weft_status_code status = WEFT_OK;

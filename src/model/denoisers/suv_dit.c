@@ -461,17 +461,25 @@ static const weft_key_mapping mappings[] = {
     {"original", "transformer_blocks.0.0.attn1.add_q_proj.weight", NULL, 0},
 };
 
+/* The pipeline's templates, cleaned as it cleans them. */
+#define PIPELINE_TEXTS \
+    .clean = WEFT_CLEAN_LOWER, .prompt_before = "high quality, ", \
+    .negative_before = "worst quality, normal quality, low quality, low res, blurry, " \
+        "jpeg artifacts, grainy, watermark, banner, cropped, out of frame, out of focus, bad anatomy, " \
+        "bad proportions, deformed, disconnected limbs, disfigured, username, error, sketch, " \
+        "duplicate, ugly, monochrome, horror, geometry, mutation, disgusting, overexposed, " \
+        "underexposed. "
 static const weft_text_encoder_row text_encoders[] = {
     {"text_encoder", "tokenizer", WEFT_PORT_TEXT, WEFT_PORT_TEXT_MASK, .length = 512,
-     .clean = WEFT_CLEAN_LOWER},
-    {"text_encoder_2", "tokenizer_2", .pooled = WEFT_PORT_POOLED, .length = 77,
-     .clean = WEFT_CLEAN_LOWER},
+     PIPELINE_TEXTS},
+    {"text_encoder_2", "tokenizer_2", .pooled = WEFT_PORT_POOLED, .length = 77, PIPELINE_TEXTS},
 };
 
 const weft_family weft_family_suv_dit = {
     .class_name = "SparseUMMDiT", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
-    .library = "weft", .pipeline = "OpenSoraPlanPipeline",
+    .library = "weft", .pipeline = "OpenSoraPlanPipeline", .autoencoder = "WFVAEModel",
+    .fps = 24, .noise_levels = WEFT_LEVELS_EVEN,
     .marks = {"sparse_n", "skip_connection"},
     .config_bytes = sizeof(suv), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,
