@@ -471,6 +471,8 @@ FAMILIES = {
                           ("qkv_multiscales", [[], [5]]))}),
     "wfvae": (as_it_is, {"_class_name": "WFVAEModel", "latent_dim": 2, "base_channels": 4, "encoder_num_resblocks": 1,
                          "encoder_energy_flow_hidden_size": 3, "decoder_num_resblocks": 1, "decoder_energy_flow_hidden_size": 4}),
+    "suv": (as_it_is, {"_class_name": "SparseUMMDiT", "num_layers": [2, 2, 2], "sparse_n": [1, 2, 1], "num_heads": 2, "head_dim": 16,
+                       "in_channels": 4, "out_channels": 4, "timestep_embed_dim": 8, "caption_channels": 10, "pooled_projection_dim": 6}),
     "motif_video": (as_it_is, {"_class_name": "MotifVideoTransformer3DModel", **TINY_DIT, "num_layers": 2, "num_single_layers": 3,
                                "num_decoder_layers": 1, "in_channels": 9, "out_channels": 4, "text_embed_dim": 10, "image_embed_dim": 7,
                                "rope_axes_dim": [4, 6, 6], "enable_text_cross_attention_dual": True, "enable_text_cross_attention_single": True}),
@@ -602,7 +604,7 @@ def make(weft, key, theirs_of, config):
         theirs["net.logvar.1.weight"] = ([1, 4], bytes(16))
     if key == "cosmos2":
         theirs["net.accum_iteration"] = ([], bytes(4))
-    if "Transformer" in config["_class_name"]:
+    if "Transformer" in config["_class_name"] or key == "suv":
         truth.update(make_adapters(f"dialects/{stem}/lora", truth, theirs_of))
     write(f"dialects/{stem}/truth.safetensors", truth)
     write(f"dialects/{stem}/original.safetensors", theirs)

@@ -464,11 +464,11 @@ static const weft_key_mapping mappings[] = {
 /* The pipeline's templates, cleaned as it cleans them. */
 #define PIPELINE_TEXTS \
     .clean = WEFT_CLEAN_LOWER, .prompt_before = "high quality, ", \
-    .negative_before = "worst quality, normal quality, low quality, low res, blurry, " \
-        "jpeg artifacts, grainy, watermark, banner, cropped, out of frame, out of focus, bad anatomy, " \
-        "bad proportions, deformed, disconnected limbs, disfigured, username, error, sketch, " \
-        "duplicate, ugly, monochrome, horror, geometry, mutation, disgusting, overexposed, " \
-        "underexposed. "
+    .negative_before = \
+        "worst quality, normal quality, low quality, low res, blurry, jpeg artifacts, grainy, " \
+        "watermark, banner, cropped, out of frame, out of focus, bad anatomy, bad proportions, " \
+        "deformed, disconnected limbs, disfigured, username, error, sketch, duplicate, ugly, " \
+        "monochrome, horror, geometry, mutation, disgusting, overexposed, underexposed. "
 static const weft_text_encoder_row text_encoders[] = {
     {"text_encoder", "tokenizer", WEFT_PORT_TEXT, WEFT_PORT_TEXT_MASK, .length = 512,
      PIPELINE_TEXTS},
