@@ -372,6 +372,9 @@ typedef struct weft_key_mapping {
     bool no_adapters;
     /* A second tensor, without which a file with `marker` is of another family. NULL: none */
     const char *also;
+    /* Parts of names, with dots around them. Tensors with such a part may be missing in the model,
+     * which then does not need them. Ends with NULL. NULL: none */
+    const char *const *unused;
 } weft_key_mapping;
 
 typedef struct weft_text_shape {

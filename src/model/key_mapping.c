@@ -133,7 +133,7 @@ bool weft_key_mapping_part(const char *name, int index, char *out, size_t size)
 
 static const char *const prefixes[] = {
     "", "model.diffusion_model.", "diffusion_model.", "net.", "model.model.", "vae.",
-    "first_stage_model.", "transformer.", "audio_vae.", "vocoder.",
+    "first_stage_model.", "transformer.", "audio_vae.", "vocoder.", "module.",
     /* generators of Self-Forcing and CausVid, also as FSDP saves them: denoisers only */
     "model.", "model._fsdp_wrapped_module."};
 enum { OF_DENOISERS = 2 };
@@ -286,6 +286,14 @@ static weft_status add_cut(const adoption *a, weft_tensors *to, const weft_store
                             t->rank > 0 ? t->dim[0] : 0, names);
 }
 
+static bool is_unused(const adoption *a, const char *name)
+{
+    for (const char *const *part = a->mapping->unused; part && *part; part++)
+        if (strstr(name, *part))
+            return !shape_of(a, name);
+    return false;
+}
+
 static weft_status adopt_tensor(void *user, const weft_stored_tensor *t, weft_tensors *to)
 {
     const adoption *a = user;
@@ -299,6 +307,8 @@ static weft_status adopt_tensor(void *user, const weft_stored_tensor *t, weft_te
     if (name[0] == '.' || !name[0]) /* the prefix was replaced by "" */
         return WEFT_OK;
     weft_key_mapping_choose(a->graph, a->scope, name, sizeof name);
+    if (is_unused(a, name))
+        return WEFT_OK;
     if (weft_key_mapping_take_interleaved(name))
         return add_interleaved(a, to, t, name);
     if (strchr(name, '{'))

@@ -189,16 +189,20 @@ def tensor(key, shape):
     return (b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + number(0) + sizes(shape) + sizes(strides) +
             b"\x89ccollections\nOrderedDict\n)RtR")
 
-def save(path, call=b"", nest=False, transpose=False):
+def save(path, call=b"", nest=(), transpose=False):
+    """nest: keys of dicts, the outermost first; the first dict also has "epoch"."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as z:
-        body = b"\x80\x02" + (b"}" + text("epoch") + number(3) + b"s" + text("state_dict") if nest else b"") + b"}("
+        body = b"\x80\x02"
+        for depth, key in enumerate(nest):
+            body += b"}" + (text("epoch") + number(3) + b"s" + text("ema_state_dict") + b"}s" if depth == 0 else b"") + text(key)
+        body += b"}("
         for i, (name, t) in enumerate(head.items()):
             if name == "__metadata__":
                 continue
             body += text(name) + tensor(str(i), t["shape"])
             begin, end = t["data_offsets"]
             z.writestr(f"archive/data/{i}", data[8 + n + begin:8 + n + end])
-        body += b"u" + (b"s" if nest else b"") + call + b"."
+        body += b"u" + b"s" * len(nest) + call + b"."
         z.writestr("archive/data.pkl", body)
 
 def older(path, protocol):
@@ -216,7 +220,9 @@ def older(path, protocol):
     open(path, "wb").write(out + begin + body + b"uu." + begin + keys + b"e." + storages)
 
 save("plain.pt")
-save("nested.pth", nest=True)
+save("nested.pth", nest=["state_dict"])
+save("wfvae.ckpt", nest=["state_dict", "gen_model"])
+save("ema.ckpt", nest=["ema_state_dict"])
 save("evil.pt", call=b"cos\nsystem\n(" + text("touch owned") + b"tR")
 older("older.pt", 2)
 older("older4.pt", 4)
@@ -230,7 +236,7 @@ with zipfile.ZipFile("big.pt", "w", zipfile.ZIP_STORED) as z:
 PY
 "$WEFT" inspect model "$golden/dialects/dialect_wan_a/original.safetensors" --tensors | sort >expected
 every_form_of_torch_save_is_read() {
-    for file in plain.pt nested.pth older.pt older4.pt wide.pt; do
+    for file in plain.pt nested.pth wfvae.ckpt ema.ckpt older.pt older4.pt wide.pt; do
         "$WEFT" inspect model $file --tensors | sort | cmp - expected
     done
 }

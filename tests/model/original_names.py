@@ -594,6 +594,9 @@ def make(weft, key, theirs_of, config):
             theirs[filter] = ([1, 1, 2, 2, 2], bytes(32))
         for filter in "encoder.wavelet_transform_l1.aa", "decoder.inverse_wavelet_transform_l1.dd":
             theirs[filter] = ([1, 1, 2, 2], bytes(16))
+    if key == "suv":  # layers of the last block's text, which have no effect
+        for layer in "attn1.to_add_out.weight", "norm2.norm_enc.bias", "ff_enc.net.0.proj.weight":
+            theirs["transformer_blocks.2.1." + layer] = ([4], bytes(16))
     if key == "cog":  # a table that is computed
         theirs["model.diffusion_model.mixins.pos_embed.pos_embedding"] = ([1, 3, 32], bytes(4 * 96))
     if key == "cog_vae":

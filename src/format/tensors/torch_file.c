@@ -116,15 +116,16 @@ static bool has_tensors(const weft_pickled *dict)
 /* The dict in `dict` that holds the tensors: of a usual name, or the only one that has any. */
 static const weft_pickled *inner_of(const weft_pickled *dict)
 {
-    static const char *const nests[] = {"state_dict", "model_state_dict", "model",    "module",
-                                        "ema",        "generator_ema",    "generator"};
+    static const char *const nests[] = {"ema_state_dict", "state_dict", "model_state_dict",
+                                        "model",          "module",     "ema",
+                                        "generator_ema",  "generator",  "gen_model"};
     const weft_pickled *only = NULL;
     int candidates = 0;
     for (int n = 0; n < WEFT_COUNT(nests); n++)
         for (int64_t i = 0; i + 1 < dict->count; i += 2)
             if (dict->item[i]->kind == WEFT_PICKLED_TEXT &&
                 !strcmp(dict->item[i]->text, nests[n]) &&
-                dict->item[i + 1]->kind == WEFT_PICKLED_DICT)
+                dict->item[i + 1]->kind == WEFT_PICKLED_DICT && dict->item[i + 1]->count)
                 return dict->item[i + 1];
     for (int64_t i = 1; i < dict->count; i += 2)
         if (dict->item[i]->kind == WEFT_PICKLED_DICT && has_tensors(dict->item[i])) {

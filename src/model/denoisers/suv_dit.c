@@ -457,8 +457,12 @@ static const weft_port_row ports[] = {
     {WEFT_PORT_PREDICTION,  true,  "sample"},
 };
 
+/* Layers of the last block's text, which files have after training with tensor parallelism. */
+static const char *const unused_layers[] = {".attn1.to_add_out.", ".norm2.norm_enc.", ".ff_enc.",
+                                            NULL};
 static const weft_key_mapping mappings[] = {
-    {"original", "transformer_blocks.0.0.attn1.add_q_proj.weight", NULL, 0},
+    {"original", "transformer_blocks.0.0.attn1.add_q_proj.weight", NULL, 0,
+     .unused = unused_layers},
 };
 
 /* The pipeline's templates, cleaned as it cleans them. */
