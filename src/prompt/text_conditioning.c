@@ -688,10 +688,10 @@ static weft_status ids_of(const weft_text_encoder_row *row, const weft_tokenizer
     weft_buf_printf(&whole, "%s", before ? before : "");
     weft_status_code status = WEFT_OK;
     WEFT_GO(append_text(row, text, &whole, &none));
-    /* no blank at the end of a template without a text */
-    if (!frame->after && before && whole.len == (int64_t)strlen(before) && whole.len &&
-        whole.data[whole.len - 1] == ' ')
-        whole.len--;
+    const bool own =
+        before && (frame->before == row->prompt_before || frame->before == row->negative_before);
+    if (own && whole.len == (int64_t)strlen(before) && before[whole.len - 1] == ' ')
+        whole.len--; /* no text: no blank after the template */
     weft_buf_printf(&whole, "%s", frame->after ? frame->after : "");
     WEFT_GO(weft_buf_check(&whole));
     WEFT_GO(weft_tokenizer_encode(t, whole.data, whole.len, frame->most, id, count, cut));

@@ -66,10 +66,10 @@ assert error < (4e-6 if sys.argv[1].startswith("cosmos2") else 3e-5), error
 PY
 }
 for name in framepack wan22 hunyuan hunyuan_i2v hunyuan_replace flux chroma z_image qwen_image qwen_edit qwen_edit_plus flux2 flux2_klein hidream hunyuan_dit latte wan_i2v wan_flf wan_ti2v wan_over wan_vace wan_animate skyreels chronoedit ltx_i2v ltx_timed mochi cog_i2v cog_control flux_control cog15 cog15_i2v cosmos2 flux_schnell hunyuan_dit_11 hunyuan15 kandinsky5 \
-    cosmos25 cosmos25_transfer sana sana_720 motif ltx2 ltx23 helios causal_wan causal_wan_all osp15; do check $name same_latents $name; done
+    cosmos25 cosmos25_transfer sana sana_720 motif ltx2 ltx23 helios causal_wan causal_wan_all osp15 osp13; do check $name same_latents $name; done
 # variants: other settings of the same folders. The schedulers of Latte draw no noise.
 for name in chronoedit/reasoning skyreels/lag skyreels/image skyreels/image2 skyreels/long skyreels/long_lag skyreels/video framepack/forward framepack/last hunyuan15/i2v flux/true_cfg flux/sigmas hunyuan/true_cfg cog15/dynamic_cfg latte/pndm latte/pndm_prk latte/euler latte/timesteps latte/lms latte/singlestep kandinsky5/i2v flux2/edit flux2/edits flux2_klein/edit flux2_klein/edits \
-    cosmos25/image cosmos25/video cosmos25/video1 cosmos25_transfer/weak wan_vace/weak wan_animate/guided wan_animate/replace wan_animate/long wan_animate/long5 sana/empty sana/i2v sana_720/i2v motif/cfg motif/i2v ltx2/i2v ltx23/i2v ltx23/rescale helios/euler helios/image helios/video causal_wan/guided causal_wan/listed causal_wan/off causal_wan/short osp15/rescale; do
+    cosmos25/image cosmos25/video cosmos25/video1 cosmos25_transfer/weak wan_vace/weak wan_animate/guided wan_animate/replace wan_animate/long wan_animate/long5 sana/empty sana/i2v sana_720/i2v motif/cfg motif/i2v ltx2/i2v ltx23/i2v ltx23/rescale helios/euler helios/image helios/video causal_wan/guided causal_wan/listed causal_wan/off causal_wan/short osp15/rescale osp13/empty; do
     check "${name/\//_}" same_latents "${name%/*}" "${name#*/}"
 done
 # Tokens of an image are split over ranks like the others. Adapters of Wan Animate have all tokens of some heads on each rank.
@@ -90,15 +90,17 @@ check motif_i2v_by_ranks_of_ring by_ranks motif i2v --parallel cp=2 --parallel c
 for axis in tp cp fsdp cfg; do check "osp15_by_ranks_of_$axis" by_ranks osp15 "" --parallel $axis=2; done
 check osp15_by_ranks_of_sp by_ranks osp15 "" --parallel tp=2 --parallel sequence_parallel=true
 check osp15_by_ranks_of_ring by_ranks osp15 "" --parallel cp=2 --parallel context=ring
-# Open-Sora-Plan 1.5: the frames as well, which the autoencoder decodes from latents with a factor and a shift per channel
-frames_of_osp15() {
-    local folder=$SRC/tests/golden/pipelines/osp15
-    "$WEFT" generate --model "$folder" --init-latents "$folder/noise.npy" --frames-npy --out osp15_frames.mp4 --prompt "A Red cat walks and sleeps" \
-        --negative-prompt blurry --height 32 --width 48 --frames 17 --steps 5 --guidance-scale 8 >osp15_frames.log 2>&1 ||
-        { cat osp15_frames.log; fail "weft generate"; }
-    compare osp15_frames "$folder/frames.npy" osp15_frames.npy
+for axis in tp cp fsdp cfg; do check "osp13_by_ranks_of_$axis" by_ranks osp13 "" --parallel $axis=2; done
+# Open-Sora-Plan: the frames as well, which the autoencoder decodes from latents with a factor and a shift per channel
+frames_of() { # NAME FRAMES SCALE
+    local folder=$SRC/tests/golden/pipelines/$1
+    "$WEFT" generate --model "$folder" --init-latents "$folder/noise.npy" --frames-npy --out "$1_frames.mp4" --prompt "A Red cat walks and sleeps" \
+        --negative-prompt blurry --height 32 --width 48 --frames "$2" --steps 5 --guidance-scale "$3" >"$1_frames.log" 2>&1 ||
+        { cat "$1_frames.log"; fail "weft generate"; }
+    compare "$1_frames" "$folder/frames.npy" "$1_frames.npy"
 }
-check frames_of_osp15 frames_of_osp15
+check frames_of_osp15 frames_of osp15 17 8
+check frames_of_osp13 frames_of osp13 9 7.5
 for axis in tp cp fsdp; do check "wan_animate_by_ranks_of_$axis" by_ranks wan_animate "" --parallel $axis=2; done
 check wan_animate_by_ranks_of_ring by_ranks wan_animate "" --parallel cp=2 --parallel context=ring
 check wan_animate_long5_by_ranks by_ranks wan_animate long5 --parallel cp=2

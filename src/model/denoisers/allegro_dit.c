@@ -334,6 +334,14 @@ static const weft_key_mapping mappings[] = {
 static const weft_text_encoder_row text_encoders[] = {
     {"text_encoder", "tokenizer", WEFT_PORT_TEXT, WEFT_PORT_TEXT_MASK, .length = 512,
      .clean = WEFT_CLEAN_LOWER},
+}, plan_text_encoders[] = {
+    /* the pipeline's templates, cleaned as it cleans them */
+    {"text_encoder", "tokenizer", WEFT_PORT_TEXT, WEFT_PORT_TEXT_MASK, .length = 512,
+     .clean = WEFT_CLEAN_LOWER, .prompt_before = "high quality, high aesthetic, ",
+     .negative_before =
+         "nsfw, lowres, bad anatomy, bad hands, text, error, missing fingers, extra digit, "
+         "fewer digits, cropped, worst quality, low quality, normal quality, jpeg artifacts, "
+         "signature, watermark, username, blurry. "},
 };
 
 const weft_family weft_family_allegro_dit = {
@@ -353,14 +361,16 @@ const weft_family weft_family_allegro_dit = {
 const weft_family weft_family_opensoraplan_dit = {
     .class_name = "OpenSoraT2V_v1_3", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
-    .library = "weft", .pipeline = "OpenSoraPlanPipeline",
+    .library = "weft", .pipeline = "OpenSoraPlanPipeline", .autoencoder = "WFVAEModel",
+    .fps = 18,
     .marks = {"sparse1d", "sparse_n"},
     .config_bytes = sizeof(allegro), .field = plan_fields,
     .fields = sizeof plan_fields / sizeof *plan_fields,
     .check = check, .sizes = plan_sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build_plan,
     .grid = grid,
-    .text_encoder = text_encoders, .text_encoders = sizeof text_encoders / sizeof *text_encoders,
+    .text_encoder = plan_text_encoders,
+    .text_encoders = sizeof plan_text_encoders / sizeof *plan_text_encoders,
     .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
     .recipe = weft_split_per_head, .recipes = WEFT_SPLIT_CROSS_LISTS,
 };
