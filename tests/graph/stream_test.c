@@ -1,4 +1,4 @@
-/* Autoencoders in temporal chunks: FIRST and then NEXT, with their states, give the result of the
+/* Autoencoders in temporal chunks: FIRST, then NEXT, and LAST if the decoder lags, with their states, give the result of the
  * complete video. In f64, so that a missing frame in a state shows. */
 #include "../model_of.h"
 #include "lockstep.h"
@@ -24,6 +24,22 @@ static const setup setups[] = {
      "\"latent_channels\":2}", 3, 4, 6},
     {"{\"_class_name\":\"AutoencoderKLCogVideoX\",\"block_out_channels\":[2,2,4],"
      "\"norm_num_groups\":2,\"latent_channels\":2,\"layers_per_block\":1}", 7, 4, 8},
+    {"{\"_class_name\":\"WFVAEModel\",\"latent_dim\":2,\"base_channels\":2,"
+     "\"encoder_num_resblocks\":1,\"encoder_energy_flow_hidden_size\":2,"
+     "\"decoder_num_resblocks\":1,\"decoder_energy_flow_hidden_size\":2,"
+     "\"l1_dowmsample_block\":\"Spatial2xTime2x3DDownsample\","
+     "\"l1_downsample_wavelet\":\"HaarWaveletTransform3D\","
+     "\"l1_upsample_block\":\"Spatial2xTime2x3DUpsample\","
+     "\"l1_upsample_wavelet\":\"InverseHaarWaveletTransform3D\","
+     "\"t_interpolation\":\"trilinear\"}", 7, 8, 16},
+    {"{\"_class_name\":\"WFVAEModel\",\"latent_dim\":2,\"base_channels\":2,"
+     "\"encoder_num_resblocks\":1,\"encoder_energy_flow_hidden_size\":2,"
+     "\"decoder_num_resblocks\":1,\"decoder_energy_flow_hidden_size\":2,"
+     "\"t_interpolation\":\"trilinear\"}", 6, 8, 16},
+    {"{\"_class_name\":\"WFVAEModel\",\"latent_dim\":2,\"base_channels\":2,"
+     "\"encoder_num_resblocks\":1,\"encoder_energy_flow_hidden_size\":2,"
+     "\"decoder_num_resblocks\":1,\"decoder_energy_flow_hidden_size\":2,"
+     "\"t_interpolation\":\"nearest\"}", 5, 8, 8},
 };
 /* clang-format on */
 
@@ -132,8 +148,11 @@ static void check(const setup *s, bool decoder)
     int64_t piece = grid.piece + s->latents % grid.piece;
     for (int64_t t = 0; t < s->latents; t += piece, piece = grid.piece) {
         const int64_t frames = t ? piece * grid.factor[0] : weft_grid_frames(&grid, piece);
-        made += run_piece(s, decoder, t ? WEFT_STREAM_NEXT : WEFT_STREAM_FIRST,
-                          decoder ? piece : frames, &k, whole, made);
+        const bool lags = decoder && grid.lag && t + piece == s->latents;
+        const weft_stream stream = !t     ? WEFT_STREAM_FIRST
+                                   : lags ? WEFT_STREAM_LAST
+                                          : WEFT_STREAM_NEXT;
+        made += run_piece(s, decoder, stream, decoder ? piece : frames, &k, whole, made);
     }
     cr_expect_eq(made, weft_shape_count(&whole->shape));
     for (int i = 0; i < k.count; i++) {

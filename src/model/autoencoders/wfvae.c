@@ -48,7 +48,7 @@ typedef struct coder {
     const wfvae *c;
     weft_stream stream;
     bool last; /* the stream ends with this chunk */
-    int caches, held;
+    int caches;
 } coder;
 
 static bool begins(const coder *co)
@@ -251,49 +251,38 @@ static weft_value twice(weft_graph *g, weft_value x, int dim)
     return weft_concat(g, (weft_value[]){first, between(g, x, dim), last}, 3, dim);
 }
 
-/* A state with the last frame of x. Returns the state of the preceding chunk, or WEFT_NONE. */
-static weft_value hold(coder *co, weft_value x)
+static weft_value repeat_frames(coder *co, weft_value x)
 {
     weft_graph *g = co->g;
-    if (co->stream == WEFT_STREAM_ALONE || !weft_value_ok(x))
-        return WEFT_NONE;
-    char name[32];
-    snprintf(name, sizeof name, "held.%d", co->held++);
-    weft_shape shape = weft_value_get(g, x)->shape;
-    const int64_t t = shape.dim[1];
-    shape.dim[1] = 1;
-    const weft_value state =
-        weft_state(g, name, WEFT_F32, shape, (weft_init){.kind = WEFT_INIT_ZERO});
-    weft_update(g, state, weft_slice(g, x, 1, t - 1, 1));
-    return begins(co) ? WEFT_NONE : state;
+    const int64_t t = weft_dim(g, x, 1), pairs[3] = {2, 1, 1};
+    if (!begins(co))
+        return weft_nn_repeat(g, x, pairs);
+    if (t == 1)
+        return x;
+    const weft_value part[2] = {weft_slice(g, x, 1, 0, 1),
+                                weft_nn_repeat(g, weft_slice(g, x, 1, 1, t - 1), pairs)};
+    return weft_concat(g, part, 2, 1);
 }
 
-/* Doubles the frames after the first. In a stream the result lags by one frame. */
+/* Doubles the frames after the first. By interpolation, the result lags by one frame in a
+ * stream. */
 static weft_value double_frames(coder *co, weft_value x)
 {
     weft_graph *g = co->g;
+    if (!co->c->linear)
+        return repeat_frames(co, x);
+    weft_halo_join(g, co->stream, &co->caches, &x, 1, true);
     const int64_t t = weft_dim(g, x, 1);
-    if (!co->c->linear) {
-        const int64_t pairs[3] = {2, 1, 1};
-        if (!begins(co))
-            return weft_nn_repeat(g, x, pairs);
-        const weft_value rest =
-            t > 1 ? weft_nn_repeat(g, weft_slice(g, x, 1, 1, t - 1), pairs) : WEFT_NONE;
-        return t > 1 ? weft_concat(g, (weft_value[]){weft_slice(g, x, 1, 0, 1), rest}, 2, 1) : x;
-    }
-    const weft_value kept = hold(co, x), end = weft_slice(g, x, 1, t - 1, 1);
+    weft_value part[3];
+    int count = 0;
     if (begins(co) && t == 1)
         return x;
-    weft_value part[4];
-    int count = 0;
-    if (begins(co)) { /* the first two frames, and pairs between the others */
+    if (begins(co)) /* the first frame, and the second, which is not mixed with it */
         part[count++] = weft_slice(g, x, 1, 0, 2);
-        if (t > 2)
-            part[count++] = between(g, weft_slice(g, x, 1, 1, t - 1), 1);
-    } else
-        part[count++] = between(g, weft_concat(g, (weft_value[]){kept, x}, 2, 1), 1);
+    if (!begins(co) || t > 2)
+        part[count++] = between(g, begins(co) ? weft_slice(g, x, 1, 1, t - 1) : x, 1);
     if (co->stream == WEFT_STREAM_ALONE || co->last)
-        part[count++] = end;
+        part[count++] = weft_slice(g, x, 1, t - 1, 1);
     return count > 1 ? weft_concat(g, part, count, 1) : part[0];
 }
 
@@ -303,9 +292,7 @@ static weft_value delay(coder *co, weft_value x)
     weft_graph *g = co->g;
     if (!co->c->linear || co->stream == WEFT_STREAM_ALONE)
         return x;
-    const weft_value kept = hold(co, x);
-    if (!begins(co))
-        x = weft_concat(g, (weft_value[]){kept, x}, 2, 1);
+    weft_halo_join(g, co->stream, &co->caches, &x, 1, true);
     return co->last ? x : weft_slice(g, x, 1, 0, weft_dim(g, x, 1) - 1);
 }
 
