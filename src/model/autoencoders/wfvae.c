@@ -277,7 +277,7 @@ static weft_value double_frames(coder *co, weft_value x)
     int count = 0;
     if (begins(co) && t == 1)
         return x;
-    if (begins(co)) /* the first frame, and the second, which is not mixed with it */
+    if (begins(co)) /* the first frame, which is never mixed, and the second */
         part[count++] = weft_slice(g, x, 1, 0, 2);
     if (!begins(co) || t > 2)
         part[count++] = between(g, begins(co) ? weft_slice(g, x, 1, 1, t - 1) : x, 1);
@@ -562,7 +562,7 @@ static const weft_rename_rule original[] = {
     {"decoder.inverse_wavelet_transform_l2", ""},
 };
 static const weft_key_mapping mappings[] = {
-    {"original", "decoder.connect_l2.0.conv1.conv.weight", original,
+    {"original", "encoder.connect_l1.weight", original,
      sizeof original / sizeof *original},
 };
 
