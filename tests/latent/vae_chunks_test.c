@@ -139,6 +139,34 @@ Test(vae, frames_that_lag_come_with_the_last_piece)
     }
 }
 
+/* A stream needs the memory of its longest chunk: as much for 57 frames as for 121. */
+Test(vae, memory_does_not_grow_with_the_video)
+{
+    const weft_model model = model_of(
+        "{\"_class_name\":\"WFVAEModel\",\"latent_dim\":2,\"base_channels\":4,"
+        "\"t_interpolation\":\"trilinear\",\"l1_dowmsample_block\":\"Spatial2xTime2x3DDownsample\","
+        "\"l1_downsample_wavelet\":\"HaarWaveletTransform3D\","
+        "\"l1_upsample_block\":\"Spatial2xTime2x3DUpsample\","
+        "\"l1_upsample_wavelet\":\"InverseHaarWaveletTransform3D\"}");
+    for (int half = WEFT_VAE_ENCODER; half <= WEFT_VAE_DECODER; half++) {
+        int64_t bytes[3];
+        for (int i = 0; i < 3; i++) {
+            weft_vae *vae;
+            const weft_vae_options options = {.halves = half,
+                                              .frames = (const int64_t[]){17, 57, 121}[i],
+                                              .height = 32,
+                                              .width = 32};
+            cr_assert_eq(weft_vae_open_model(&model, &options, &vae), WEFT_OK, "%s",
+                         weft_error_message());
+            bytes[i] = weft_vae_bytes(vae);
+            weft_vae_free(vae);
+        }
+        cr_expect_eq(bytes[1], bytes[2]);
+        cr_expect_lt(bytes[2], bytes[0] * 3 / 2, "%" PRId64 " bytes, and %" PRId64 " for 17 frames",
+                     bytes[2], bytes[0]);
+    }
+}
+
 /* Latents and frames of one VAE; the frames are decoded from `given`. NULL: from the latents. */
 static void run_in(const weft_model *model, weft_store *store, const weft_backend *backend,
                    weft_products products, const float *given, seen *s, float *latents)
