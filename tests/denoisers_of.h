@@ -77,6 +77,10 @@ static const example denoisers_of[] = {
      "\"attention_head_dim\":6,\"in_channels\":2,\"out_channels\":2,\"num_layers\":4,"
      "\"caption_channels\":5,\"sparse_n\":2}",
      {2, 2, 4, 6, 5}, 4, 8, true},
+    {"{\"_class_name\":\"LongCatVideoTransformer3DModel\",\"hidden_size\":16,\"num_heads\":2,"
+     "\"in_channels\":2,\"out_channels\":2,\"depth\":3,\"caption_channels\":5,"
+     "\"adaln_tembed_dim\":4,\"frequency_embedding_size\":4}",
+     {2, 2, 4, 4, 5, .present_ports = GIVEN(TEXT_MASK)}, 3, 6, true},
     {"{\"_class_name\":\"SanaVideoTransformer3DModel\",\"in_channels\":2,"
      "\"out_channels\":2,\"num_attention_heads\":2,\"attention_head_dim\":6,\"num_layers\":3,"
      "\"num_cross_attention_heads\":2,\"cross_attention_head_dim\":6,"

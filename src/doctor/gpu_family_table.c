@@ -113,6 +113,10 @@ const weft_gpu_family weft_gpu_families[] = {
      "\"attention_head_dim\":6,\"in_channels\":2,\"out_channels\":2,\"num_layers\":4,"
      "\"caption_channels\":5,\"sparse_n\":2}",
      {1, 3, 4, 4, 5, .present_ports = GIVEN(TEXT_MASK) | GIVEN(LATENT_MASK)}},
+    {"{\"_class_name\":\"LongCatVideoTransformer3DModel\",\"hidden_size\":16,\"num_heads\":2,"
+     "\"in_channels\":2,\"out_channels\":2,\"depth\":1,\"caption_channels\":5,"
+     "\"adaln_tembed_dim\":4,\"frequency_embedding_size\":4}",
+     {1, 3, 4, 4, 5, .present_ports = GIVEN(TEXT_MASK) | GIVEN(FRAME_MASK)}},
     {"{\"_class_name\":\"SparseUMMDiT\",\"num_heads\":2,\"head_dim\":16,\"in_channels\":2,"
      "\"out_channels\":2,\"num_layers\":[2,2,2],\"sparse_n\":[1,2,1],"
      "\"timestep_embed_dim\":4,\"caption_channels\":5,\"pooled_projection_dim\":3}",

@@ -17,7 +17,7 @@ extern const weft_family weft_family_wan_dit, weft_family_wan_vae, weft_family_b
     weft_family_wan_vace_dit, weft_family_flux2_dit, weft_family_chroma_dit,
     weft_family_z_image_dit, weft_family_hunyuan_video15_dit, weft_family_framepack_dit,
     weft_family_motif_video_dit, weft_family_helios_dit, weft_family_wan_animate_dit,
-    weft_family_suv_dit;
+    weft_family_suv_dit, weft_family_longcat_dit;
 extern const weft_family weft_family_ltx2_dit, weft_family_ltx2_vae, weft_family_ltx2_audio_vae,
     weft_family_ltx2_vocoder, weft_family_ltx2_vocoder_wide, weft_family_ltx2_connectors;
 extern const weft_family weft_family_gemma3;
@@ -87,6 +87,7 @@ const weft_family *const weft_families[] = {
     &weft_family_opensoraplan_dit,
     /* SparseUMMDiT */
     &weft_family_suv_dit,
+    &weft_family_longcat_dit,    /* LongCatVideoTransformer3DModel */
     &weft_family_kandinsky5_dit, /* Kandinsky5Transformer3DModel */
     &weft_family_hidream_dit,    /* HiDreamImageTransformer2DModel */
     /* QwenImageTransformer2DModel; must precede Flux, whose own files have tensors of its names */

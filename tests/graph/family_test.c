@@ -101,6 +101,14 @@ static const setup variants[] = {
      "\"attention_head_dim\":6,\"in_channels\":2,\"out_channels\":2,\"num_layers\":4,"
      "\"caption_channels\":5,\"sparse_n\":2}",
      {2, 2, 4, 6, 5}},
+    {"{\"_class_name\":\"LongCatVideoTransformer3DModel\",\"hidden_size\":16,\"num_heads\":2,"
+     "\"in_channels\":2,\"out_channels\":2,\"depth\":1,\"caption_channels\":5,"
+     "\"adaln_tembed_dim\":4,\"frequency_embedding_size\":4,\"text_tokens_zero_pad\":true}",
+     {2, 4, 4, 4, 5, .times = 4, .present_ports = GIVEN(TEXT_MASK)}},
+    {"{\"_class_name\":\"LongCatVideoTransformer3DModel\",\"hidden_size\":16,\"num_heads\":2,"
+     "\"in_channels\":2,\"out_channels\":2,\"depth\":1,\"caption_channels\":5,"
+     "\"adaln_tembed_dim\":4,\"frequency_embedding_size\":4}",
+     {2, 2, 4, 4, 4}},
     {"{\"_class_name\":\"SparseUMMDiT\",\"num_heads\":2,\"head_dim\":16,\"in_channels\":2,"
      "\"out_channels\":2,\"num_layers\":[2,2,2],\"sparse_n\":[1,2,1],"
      "\"timestep_embed_dim\":4,\"caption_channels\":5,\"pooled_projection_dim\":3}",
@@ -541,8 +549,9 @@ static int64_t count_reads(const weft_graph *whole, const own_tokens *o, int64_t
  * channels, frames that do not divide, a timestep of a frame that two ranks share, two videos. */
 static bool mixes(const setup *s, const char *class_name, int ranks)
 {
-    return (s->size.times == s->size.frames && s->size.frames % ranks) ||
-           s->size.present_ports & GIVEN(CLEAN) ||
+    const bool by_frames =
+        s->size.times == s->size.frames || s->size.present_ports & GIVEN(FRAME_MASK);
+    return (by_frames && s->size.frames % ranks) || s->size.present_ports & GIVEN(CLEAN) ||
            !strcmp(class_name, "HunyuanVideoTransformer3DModel") ||
            !strcmp(class_name, "CosmosTransformer3DModel") ||
            !strcmp(class_name, "LatteTransformer3DModel");

@@ -56,6 +56,7 @@ Test(sizes, published)
         {"cosmos-transfer2.5-2b", 2885120000},
         {"opensoraplan-1.3", 2771981600},
         {"opensoraplan-1.5", 8504661120},
+        {"longcat-video", 13581071424},
         {"sana-video-2b", 2056862144},
         {"sana-video-2b-720p", 2057148928},
         {"kandinsky5-lite", 2007702848},
@@ -205,6 +206,8 @@ Test(sizes, configs_write_what_they_read)
         "\"gated_attn\":true,\"audio_cross_attn_mod\":true,\"vae_scale_factors\":[4,16,16]}",
         "{\"_class_name\":\"SanaVideoTransformer3DModel\",\"attention_bias\":true,"
         "\"sample_size\":22}",
+        "{\"_class_name\":\"LongCatVideoTransformer3DModel\",\"depth\":2,"
+        "\"text_tokens_zero_pad\":true}",
         "{\"_class_name\":\"Kandinsky5Transformer3DModel\",\"axes_dims\":[16,8,8],"
         "\"visual_cond\":true}",
         "{\"_class_name\":\"Flux2Transformer2DModel\",\"guidance_embeds\":false,"

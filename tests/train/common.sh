@@ -160,6 +160,7 @@ each_family() {
     family LatteTransformer3DModel '{num_layers: 2, num_attention_heads: 2, attention_head_dim: 16}'
     family OpenSoraT2V_v1_3 '{num_layers: 4, num_attention_heads: 2, attention_head_dim: 12, sparse_n: 2}'
     family SanaVideoTransformer3DModel '{num_layers: 2, num_attention_heads: 2, attention_head_dim: 12, num_cross_attention_heads: 2, cross_attention_head_dim: 12, cross_attention_dim: 24}'
+    family LongCatVideoTransformer3DModel '{depth: 2, num_heads: 2, hidden_size: 32, adaln_tembed_dim: 16, frequency_embedding_size: 32}'
     family MotifVideoTransformer3DModel '{num_layers: 1, num_single_layers: 3, num_decoder_layers: 1, num_attention_heads: 2, attention_head_dim: 12, mlp_ratio: 2.0, rope_axes_dim: [4, 4, 4], enable_text_cross_attention_dual: true, enable_text_cross_attention_single: true}'
     family ChronoEditTransformer3DModel '{num_layers: 2, num_attention_heads: 2, attention_head_dim: 12, ffn_dim: 64, freq_dim: 32}'
     family SkyReelsV2Transformer3DModel '{num_layers: 2, num_attention_heads: 2, attention_head_dim: 12, ffn_dim: 64, freq_dim: 32}'
