@@ -13,8 +13,8 @@
  * and not to the text: the linear layer after the attention to the text is skipped as well. The
  * other tokens attend to all.
  * The prediction is data - noise, the negative of the velocity of flow matching.
- * Shape letters: B batch, T frames, S video tokens, L text tokens, C width, W width of t, H heads, D
- * head width. */
+ * Shape letters: B batch, T frames, S video tokens, L text tokens, C width, W width of t,
+ * H heads, D head width. */
 #include "graph/builder_helpers.h"
 #include "model/common_fields.h"
 #include "model/config_fields.h"
