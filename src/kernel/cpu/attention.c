@@ -51,7 +51,7 @@ static int64_t forward_int8_scratch(int64_t D)
  * a segment. */
 static int64_t backward_bf16_scratch(int64_t D, int64_t queries)
 {
-    enum { BQ = CPU_ATTENTION_BF16_BQ, BK = CPU_ATTENTION_BF16_BK };
+    enum { BQ = CPU_ATTENTION_BF16_GRAD_BQ, BK = CPU_ATTENTION_BF16_BK };
     const int64_t Dp = D + 16, tile = BQ * 4 * Dp, all = 4 * (queries + 16) * Dp,
                   most = all < CPU_ATTENTION_PACKED ? all : CPU_ATTENTION_PACKED;
     return BK * 5 * Dp + (tile > most ? tile : most) + 3 * BQ * BK + (queries + 16) * (Dp + 3) +

@@ -30,8 +30,9 @@ typedef struct cpu_attention_head {
 
 /* Keys per block, and maximum queries per call of `attention`. */
 enum { CPU_ATTENTION_BK = 96, CPU_ATTENTION_CHUNK = 384 };
-/* Queries and keys per tile with operands in bf16. */
-enum { CPU_ATTENTION_BF16_BQ = 96, CPU_ATTENTION_BF16_BK = 192 };
+/* Queries and keys per tile with operands in bf16; GRAD_BQ: queries of the backward with units for
+ * bf16. */
+enum { CPU_ATTENTION_BF16_BQ = 96, CPU_ATTENTION_BF16_GRAD_BQ = 192, CPU_ATTENTION_BF16_BK = 192 };
 /* Maximum elements of a head's packed queries in the backward with operands in bf16. */
 enum { CPU_ATTENTION_PACKED = 1 << 18 };
 
