@@ -898,6 +898,12 @@ weft_status weft_vae_decode(weft_vae *v, const float *latents, int64_t latent_fr
     return run_half(v, h, &in, latent_frames, sink, user);
 }
 
+bool weft_vae_reads(const weft_vae *v, int64_t latent_frames, int64_t ready)
+{
+    return is_tiled(&v->half[1]) ? ready == latent_frames
+                                 : !v->group || weft_group_index(v->group) == 0;
+}
+
 weft_status weft_vae_decode_next(weft_vae *v, const float *latents, int64_t latent_frames,
                                  int64_t ready, weft_vae_place *place, weft_frames_fn *sink,
                                  void *user)

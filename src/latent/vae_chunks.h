@@ -106,6 +106,8 @@ weft_status weft_vae_decode(weft_vae *vae, const float *latents, int64_t latent_
 typedef struct weft_vae_place {
     int64_t latents, frames; /* latent frames that are decoded, and their frames */
 } weft_vae_place;
+/* Whether weft_vae_decode_next reads latents on this rank. */
+bool weft_vae_reads(const weft_vae *vae, int64_t latent_frames, int64_t ready);
 /* Decodes the next temporal chunks of a video of `latent_frames`, of which the first `ready` exist.
  * `latents` begins with frame 0. With tiles, decodes once all frames exist. No other video may be
  * decoded in between. weft_vae_decode makes the same frames, bitwise. */

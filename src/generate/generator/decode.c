@@ -11,11 +11,10 @@
 
 #include <string.h>
 
-void weft_latents_unnormalise(const weft_grid *grid, double scale, const float *x, int64_t frames,
-                              int64_t floats, float *to)
+void weft_latents_unnormalise(const weft_grid *grid, double scale, const float *x, int64_t first,
+                              int64_t end, int64_t frame, float *to)
 {
-    const int64_t frame = floats / frames;
-    for (int64_t k = 0; k < floats; k++) {
+    for (int64_t k = first * frame; k < end * frame; k++) {
         const int64_t at = weft_grid_statistics_at(grid, k / frame) + k % grid->channels;
         to[k] = x[k] * (float)(grid->deviation[at] / scale) + (float)grid->mean[at];
     }
@@ -170,7 +169,7 @@ static void mix_noise(const weft_saved_latents *k, int64_t index, int64_t floats
 {
     const json_t *seed = json_object_get(json_array_get(k->prompts, (size_t)index), "seed");
     const weft_decode_time time = time_of(k);
-    weft_decode_time_mix(&time, (uint64_t)json_integer_value(seed), floats, x);
+    weft_decode_time_mix(&time, (uint64_t)json_integer_value(seed), 0, floats, x);
 }
 
 void weft_kept_sound_free(weft_kept_sound *kept)
@@ -249,7 +248,8 @@ weft_status weft_decode_run(const weft_decode_options *o, const char *path, weft
     WEFT_GO(decode_sound(o, k, k->x + index * item + each, user));
     WEFT_GO(resolve_limit(o, &most));
     WEFT_GO(read_vae(o->model, &folder, &grid));
-    weft_latents_unnormalise(&grid, k->scale, k->x + index * item, k->latent[0], each, x);
+    weft_latents_unnormalise(&grid, k->scale, k->x + index * item, 0, k->latent[0],
+                             each / k->latent[0], x);
     mix_noise(k, index, each, x);
     /* an attempt that used little memory was not killed for memory */
     bool less = k->tried > most / 2 && !o->tile;

@@ -8,10 +8,10 @@
 #include "latent/vae_chunks.h"
 #include "video/sound.h"
 
-/* Undoes the normalisation of x (frames, cells, channels), which is `scale` times normalised
- * latents. */
-void weft_latents_unnormalise(const weft_grid *grid, double scale, const float *x, int64_t frames,
-                              int64_t floats, float *to);
+/* Undoes the normalisation of the frames from `first` to `end` of x (frames, cells, channels), which
+ * is `scale` times normalised latents; `frame`: floats per frame. Others in `to` keep their value. */
+void weft_latents_unnormalise(const weft_grid *grid, double scale, const float *x, int64_t first,
+                              int64_t end, int64_t frame, float *to);
 
 /* Passes frames to `sink` except the first `lead` of a video; `frame`: floats per frame; `before`:
  * frames of the sections before. */

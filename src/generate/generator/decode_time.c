@@ -20,9 +20,10 @@ weft_status weft_decode_time_check(const weft_decode_time *time, const char *fol
         weft_model_class(&model));
 }
 
-void weft_decode_time_mix(const weft_decode_time *time, uint64_t seed, int64_t floats, float *x)
+void weft_decode_time_mix(const weft_decode_time *time, uint64_t seed, int64_t first, int64_t end,
+                          float *x)
 {
     const float share = (float)time->noise;
-    for (int64_t i = 0; i < floats && share > 0; i++)
+    for (int64_t i = first; i < end && share > 0; i++)
         x[i] = (1 - share) * x[i] + share * weft_random_normal(seed, WEFT_RNG_DECODER, (uint64_t)i);
 }

@@ -14,7 +14,9 @@ typedef struct weft_decode_time {
 
 /* WEFT_E_ARG: the decoder of the VAE in `folder` takes no timestep, and `time` is not zero. */
 weft_status weft_decode_time_check(const weft_decode_time *time, const char *folder);
-/* Mixes the noise of a video's seed into its latents, not normalised: (1 - noise) x + noise n. */
-void weft_decode_time_mix(const weft_decode_time *time, uint64_t seed, int64_t floats, float *x);
+/* Mixes the noise of a video's seed into floats `first` to `end` of its latents x, not normalised:
+ * (1 - noise) x + noise n. */
+void weft_decode_time_mix(const weft_decode_time *time, uint64_t seed, int64_t first, int64_t end,
+                          float *x);
 
 #endif

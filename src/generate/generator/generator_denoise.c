@@ -449,9 +449,11 @@ static weft_status_code on_frames(void *user, int64_t first_frame, int64_t count
     return WEFT_OK;
 }
 
-/* The autoencoder's values of the first `ready` latent frames of a video of the batch. The place is
- * p->memory.other, which is unused between batches and blocks: x stays for another attempt. */
-static const float *decoder_input(weft_generator *p, run_state *r, int64_t video, int64_t ready)
+/* The autoencoder's values of a video of the batch, of which those of the latent frames from `first`
+ * to `end` are computed here. The place is p->memory.other: it is unused between batches, and blocks
+ * of causal models do not use it. x stays for another attempt. */
+static const float *decoder_input(weft_generator *p, run_state *r, int64_t video, int64_t first,
+                                  int64_t end)
 {
     float *to = p->memory.other;
     const int64_t frame = p->shape.latent_floats / p->shape.latent[0];
@@ -460,8 +462,9 @@ static const float *decoder_input(weft_generator *p, run_state *r, int64_t video
     r->prompt = p->request.first + video;
     weft_latents_unnormalise(&p->model.grid, weft_generator_scale(p),
                              p->memory.x + video * p->shape.item_floats + p->shape.before * frame,
-                             ready, ready * frame, to);
-    weft_decode_time_mix(&p->options.decode_time, p->request.seeds[r->prompt], ready * frame, to);
+                             first, end, frame, to);
+    weft_decode_time_mix(&p->options.decode_time, p->request.seeds[r->prompt], first * frame,
+                         end * frame, to);
     return to;
 }
 
@@ -487,9 +490,11 @@ static weft_status decode_next(weft_generator *p, run_state *r, const float *lat
 static weft_status decode_ready(weft_generator *p, run_state *r, int64_t video, int64_t ready,
                                 weft_vae_place *place)
 {
+    const int64_t frames = p->shape.latent[0] - p->shape.before;
     ready -= p->shape.before;
-    return decode_next(p, r, decoder_input(p, r, video, ready),
-                       p->shape.latent[0] - p->shape.before, ready, 0, place);
+    const bool reads = weft_vae_reads(p->decoder.vae, frames, ready);
+    const float *latents = decoder_input(p, r, video, reads ? place->latents : ready, ready);
+    return decode_next(p, r, latents, frames, ready, 0, place);
 }
 
 /* Decodes a video of the batch, section by section if each is a video of its own to the decoder. */
@@ -498,7 +503,7 @@ static weft_status decode_video(weft_generator *p, run_state *r, int64_t video)
     const int64_t frames = p->shape.latent[0] - p->shape.before;
     const int64_t section = p->model.grid.section ? p->model.grid.section : frames;
     const int64_t frame = p->shape.latent_floats / p->shape.latent[0];
-    const float *latents = decoder_input(p, r, video, frames);
+    const float *latents = decoder_input(p, r, video, 0, frames);
     for (int64_t at = 0; at < frames; at += section) {
         weft_vae_place place = {0};
         WEFT_TRY(decode_next(p, r, latents + at * frame, section, section,

@@ -93,7 +93,7 @@ weft_status weft_generator_show(weft_generator *p, int64_t step, const weft_gene
         showing s = {sink, p->request.first + b};
         float *x = p->decoder.seen + p->options.batch * frame;
         weft_latents_unnormalise(&p->model.grid, weft_generator_scale(p),
-                                 p->decoder.seen + b * frame, 1, frame, x);
+                                 p->decoder.seen + b * frame, 0, 1, frame, x);
         WEFT_TRY(weft_vae_decode(p->decoder.preview, x, 1, on_frame, &s));
     }
     return WEFT_OK;
