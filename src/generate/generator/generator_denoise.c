@@ -449,9 +449,9 @@ static weft_status_code on_frames(void *user, int64_t first_frame, int64_t count
     return WEFT_OK;
 }
 
-/* The autoencoder's values of a video of the batch, of which those of the latent frames from `first`
- * to `end` are computed here. The place is p->memory.other: it is unused between batches, and blocks
- * of causal models do not use it. x stays for another attempt. */
+/* Computes the autoencoder's values of the latent frames from `first` to `end` of a video of the
+ * batch, and returns the values of the video. They are in p->memory.other: it is unused between
+ * batches, and blocks of causal models do not use it. x stays for another attempt. */
 static const float *decoder_input(weft_generator *p, run_state *r, int64_t video, int64_t first,
                                   int64_t end)
 {
