@@ -2,7 +2,7 @@
 """Makes a golden file of step distillation, preference tuning or training with control videos: steps of a tiny Wan
 transformer in PyTorch (f64).
 
-usage: golden_distill.py OUT_PREFIX lcm|dmd2|dpo|control|vace|lcm_lora|dmd2_lora|dpo_lora|control_lora|vace_lora [SEED]
+usage: golden_distill.py OUT_PREFIX lcm|dmd2|self_forcing|dpo|control|vace[_lora] [SEED]
 Writes OUT_PREFIX.safetensors (param.*, in.*, final.*) and OUT_PREFIX.json (losses, norms, settings).
 
 Item i of step s is sample (s B + i) % N with key 1000 s + i + 1. Noise and levels are the draws of
@@ -14,10 +14,11 @@ import sys
 
 import numpy as np
 import torch
+from causal_wan import CausalWanTransformer3DModel
 from diffusers import WanTransformer3DModel, WanVACETransformer3DModel
 from safetensors.torch import save_file
 
-NOISE, TIMESTEP, SCORE, FAKE = 2, 3, 14, 15  # purposes of the draws
+NOISE, TIMESTEP, SCORE, FAKE, ROLLOUT = 2, 3, 14, 15, 17  # purposes of the draws
 CONFIG = {"patch_size": [1, 2, 2], "num_attention_heads": 2, "attention_head_dim": 12, "in_channels": 4, "out_channels": 4,
           "text_dim": 8, "freq_dim": 8, "ffn_dim": 24, "num_layers": 2, "cross_attn_norm": True,
           "qk_norm": "rms_norm_across_heads", "eps": 1e-6, "rope_max_seq_len": 32}
@@ -50,9 +51,10 @@ def normal(key, purpose, index):
     return np.float32(radius * (math.sin(angle) if index % 2 else math.cos(angle)))
 
 
-def noise_of(keys, purpose=NOISE):
-    """(B,C,T,Y,X); weft counts the elements of a sample channels last."""
+def noise_of(keys, purpose=NOISE, times=1):
+    """(B,C,times T,Y,X); weft counts the elements of a sample channels last."""
     c, t, y, x = SHAPE
+    t *= times
     rows = [np.array([normal(k, purpose, i) for i in range(c * t * y * x)]).reshape(t, y, x, c) for k in keys]
     return torch.tensor(np.stack(rows)).permute(0, 4, 1, 2, 3).double()
 
@@ -182,11 +184,14 @@ class Dmd2:
         self.others = {"fake": self.fake}
         self.fake_optimizer = adamw(self.fake, MATCH["fake"])
 
-    def loss(self, x0, noise, keys, text, empty):
+    def sample(self, x0, noise, keys, text):
         sigma = levels(MATCH["student_steps"])
         s = torch.tensor([sigma[int(u * len(sigma))] for u in draws_of(keys).tolist()], dtype=torch.float64)
         x = (1 - each(s)) * x0 + each(s) * noise
-        y = x - each(s) * velocity(self.student, x, s, text)
+        return x - each(s) * velocity(self.student, x, s, text)
+
+    def loss(self, x0, noise, keys, text, empty):
+        y = self.sample(x0, noise, keys, text)
         seen = y.detach()
         r, other = shifted(draws_of(keys, FAKE)), noise_of(keys, FAKE)
         v = velocity(self.fake, (1 - each(r)) * seen + each(r) * other, r, text)
@@ -204,6 +209,55 @@ class Dmd2:
         self.fake_loss.backward()
         self.fake_norm = clip(self.fake, MATCH["fake"]["clip_norm"])
         self.fake_optimizer.step()
+
+
+# ---- self-forcing --------------------------------------------------------------------------------
+
+CAUSAL = {"num_frames_per_block": 2, "local_attn_size": 4, "sink_size": 1}
+ROLL = {"shape": (4, 6, 4, 4), "context_noise": 100.0}  # a context timestep; three blocks, of which the last has a window
+
+
+class SelfForcing(Dmd2):
+    """Distribution matching of videos that the causal student generates block by block. The teacher and the fake score see
+    all frames. The last step of a sample's blocks, which alone has a gradient, is drawn."""
+
+    def __init__(self, model, lora):
+        self.student, self.lora = model, lora
+        self.teacher = WanTransformer3DModel(**CONFIG)
+        random_weights(self.teacher)
+        self.teacher = self.teacher.double()
+        self.fake = copy.deepcopy(self.teacher)
+        if lora:
+            add_lora(self.fake, LORA["rank"], LORA["alpha"], LORA["targets"])
+        self.others = {"fake": self.fake}
+        self.fake_optimizer = adamw(self.fake, MATCH["fake"])
+
+    def clean(self, x, s, text, at, cache, keep=False):
+        return x - each(s) * self.student.forward_block(x, 1000 * s, text, at, cache, keep)
+
+    def sample(self, x0, noise, keys, text):
+        steps, size = MATCH["student_steps"], CAUSAL["num_frames_per_block"]
+        level = [shifted(1 - k / steps) for k in range(steps)]
+        last = [int(u * steps) for u in draws_of(keys).tolist()]
+        fresh = noise_of(keys, ROLLOUT, steps)
+        sigma = torch.tensor([level[k] for k in last], dtype=torch.float64)
+        context = torch.full((len(keys),), ROLL["context_noise"] / 1000, dtype=torch.float64)
+        cache, made = self.student.empty_cache(len(keys), CONFIG["num_attention_heads"]), []
+
+        def mix(x, step, at, s):
+            first = step * SHAPE[1] + at * size
+            return (1 - s) * x + s * fresh[:, :, first:first + size]
+        for at in range(SHAPE[1] // size):
+            x = [noise[:, :, at * size:(at + 1) * size]]
+            with torch.no_grad():
+                for k in range(steps - 1):
+                    clean = self.clean(x[k], torch.full((len(keys),), level[k], dtype=torch.float64), text, at, cache)
+                    x.append(mix(clean, k, at, level[k + 1]))
+            chosen = torch.stack([x[k][i] for i, k in enumerate(last)])
+            made.append(self.clean(chosen, sigma, text, at, cache))
+            with torch.no_grad():
+                self.clean(mix(made[-1], steps - 1, at, ROLL["context_noise"] / 1000), context, text, at, cache, True)
+        return torch.cat(made, 2)
 
 
 # ---- preferences ---------------------------------------------------------------------------------
@@ -301,7 +355,8 @@ def named(model, prefix, trained_only=False):
 
 
 def main():
-    kinds = {"lcm": Lcm, "dmd2": Dmd2, "dpo": Dpo, "control": Control, "vace": Control}
+    global SHAPE
+    kinds = {"lcm": Lcm, "dmd2": Dmd2, "self_forcing": SelfForcing, "dpo": Dpo, "control": Control, "vace": Control}
     if len(sys.argv) < 3 or sys.argv[2].removesuffix("_lora") not in kinds:
         sys.exit(__doc__)
     prefix, kind = sys.argv[1], sys.argv[2]
@@ -309,7 +364,13 @@ def main():
     more = {"control": {"in_channels": 2 * SHAPE[0]},
             "vace": {"vace_layers": [0, 1], "vace_in_channels": 2 * SHAPE[0] + PIXELS}}.get(kind.removesuffix("_lora"), {})
     make = WanVACETransformer3DModel if "vace_layers" in more else WanTransformer3DModel
-    model = make(**{**CONFIG, **more})
+    config = {**CONFIG, **more, "_class_name": make.__name__}
+    if kind.startswith("self_forcing"):
+        SHAPE = ROLL["shape"]
+        config = {k: v for k, v in CONFIG.items() if k not in ("qk_norm", "rope_max_seq_len")} | CAUSAL
+        config["_class_name"] = "CausalWanTransformer3DModel"
+        make = CausalWanTransformer3DModel
+    model = make(**{k: v for k, v in config.items() if k != "_class_name"})
     random_weights(model)
     model = model.double()
     data = torch.randn(SAMPLES, *SHAPE).double()
@@ -320,7 +381,9 @@ def main():
     tensors = {**named(model, "param."), "in.latents": data.permute(0, 2, 3, 4, 1).float(), "in.text": text.float(),
                "in.empty": empty.float()}
     run = kinds[kind.removesuffix("_lora")](model, lora)
-    if lora:
+    if isinstance(run, SelfForcing):
+        tensors |= named(run.fake, "param_fake.") | ({} if lora else named(run.teacher, "param_teacher."))
+    elif lora:
         tensors |= {k: v for name, other in run.others.items() for k, v in named(other, f"param_{name}.", True).items()}
     tensors |= {"in." + k: v.permute(0, 2, 3, 4, 1) for k, v in getattr(run, "inputs", {}).items()}
     optimizer = adamw(model)
@@ -344,9 +407,12 @@ def main():
     for name, other in run.others.items():
         tensors |= named(other, f"final_{name}.", lora)
     save_file({k: v.contiguous() for k, v in tensors.items()}, prefix + ".safetensors")
-    described = {"config": {**CONFIG, **more, "_class_name": make.__name__}, "kind": kind, "batch": BATCH, "shift": SHIFT,
+    described = {"config": config, "kind": kind, "batch": BATCH, "shift": SHIFT,
                  "optimizer": OPTIMIZER, "distill": DISTILL, "lora": LORA if lora else None, "losses": losses,
                  "grad_norms": norms, "match": MATCH, "beta": BETA, "fake_losses": fake_losses, "fake_norms": fake_norms, "reference": f"torch {torch.__version__}, f64"}
+    if isinstance(run, SelfForcing):
+        described |= {"teacher": {**CONFIG, "_class_name": "WanTransformer3DModel"}, "latent_frames": SHAPE[1],
+                      "context_noise": ROLL["context_noise"]}
     with open(prefix + ".json", "w") as f:
         json.dump(described, f, indent=1)
 

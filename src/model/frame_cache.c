@@ -104,11 +104,47 @@ static void add_block(weft_graph *g, const weft_frame_cache *c, const weft_value
     update(g, c, state[0], choose(g, c->turn, later));
 }
 
+/* The keys or values that a block sees: those of `past` that are kept, followed by its `own`. */
+static weft_value join_past(weft_graph *g, const weft_frame_cache *c, weft_value past,
+                            weft_value own)
+{
+    if (!c->at)
+        return own;
+    const int64_t frame = weft_dim(g, own, 1) / c->size.block, frames = c->at * c->size.block,
+                  sink = c->size.sink * frame, rest = c->size.rest * frame, all = frames * frame;
+    weft_value part[3];
+    int parts = 0;
+    if (all <= sink + rest) {
+        part[parts++] = past;
+    } else {
+        if (sink)
+            part[parts++] = weft_slice(g, past, 1, 0, sink);
+        if (rest)
+            part[parts++] = weft_slice(g, past, 1, all - rest, rest);
+    }
+    part[parts++] = own;
+    return parts > 1 ? weft_concat(g, part, parts, 1) : own;
+}
+
+static void join_values(weft_graph *g, const weft_frame_cache *c, int64_t layer,
+                        const weft_value kv[2], weft_value joined[2])
+{
+    for (int i = 0; i < 2; i++) {
+        weft_value *past = &c->past[2 * layer + i];
+        const weft_value own = kv[i];
+        joined[i] = join_past(g, c, *past, own);
+        if (!c->adds)
+            continue;
+        const weft_value stays = weft_unary(g, WEFT_OP_STOP, own);
+        *past = c->at ? weft_concat(g, (weft_value[]){*past, stays}, 2, 1) : stays;
+    }
+}
+
 void weft_frame_cache_join(weft_graph *g, const weft_frame_cache *c, int64_t layer,
                            const weft_value kv[2], weft_value joined[2])
 {
     weft_graph_push(g, "keys");
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 2 && !c->past; i++) {
         const weft_value own = kv[i];
         weft_value part[3], state[2] = {WEFT_NONE, WEFT_NONE}, kept[2] = {WEFT_NONE, WEFT_NONE};
         char name[16];
@@ -131,5 +167,7 @@ void weft_frame_cache_join(weft_graph *g, const weft_frame_cache *c, int64_t lay
         if (c->adds && parts > 1)
             add_block(g, c, state, kept, own);
     }
+    if (c->past)
+        join_values(g, c, layer, kv, joined);
     weft_graph_pop(g);
 }

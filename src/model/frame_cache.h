@@ -15,6 +15,8 @@
 /* Begin of the names of all states. */
 #define WEFT_FRAME_CACHE_STATES "batch.cache."
 
+enum { WEFT_FRAME_CACHE_LAYERS = 1024 }; /* at most */
+
 typedef struct weft_frame_cache_size {
     int64_t block, rest, sink; /* rest: kept frames other than the sink */
 } weft_frame_cache_size;
@@ -30,6 +32,11 @@ typedef struct weft_frame_cache {
     weft_value position[3]; /* i32 (1,S): frame, row and column of a token of the block */
     weft_value keys;        /* i32 (B,1,4): the segment of weft_attr_attention */
     weft_value turn;        /* f32 (3), with `adds` and a sink: the item of the block's turn is 1 */
+    /* Without states, for a graph that has a call for each block (training): the keys of the earlier
+     * frames in layer l are past[2 l], their values past[2 l + 1], both (B,S,H,D), and `adds`
+     * appends those of the block, without gradient. NULL: states */
+    weft_value *past;
+    int64_t at; /* the block, from 0, with `past`; the other inputs are not used */
 } weft_frame_cache;
 
 /* Adds the inputs of a batch of `batch` blocks of `rows` x `columns` tokens per frame. `cache` has

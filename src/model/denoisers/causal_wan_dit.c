@@ -74,7 +74,10 @@ static weft_value forward(weft_graph *g, const causal_wan *c, const weft_ports *
     to.block_tokens = c->block_frames * frame;
     to.window_tokens = c->window_frames > 0 ? c->window_frames * frame : 0;
     to.sink_tokens = c->sink_frames * frame;
-    if (to.cache)
+    if (to.cache && to.cache->past)
+        weft_wan_rope_of_block(g, wan, (int64_t[]){(to.cache->at + 1) * size[0], size[1], size[2]},
+                               size[0], to.rope);
+    else if (to.cache)
         weft_wan_rope_at(g, wan, to.cache->position, 1, to.rope);
     else
         weft_wan_rope(g, wan, size, 1, to.rope);

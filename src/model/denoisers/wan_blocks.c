@@ -9,16 +9,29 @@
 #include <math.h>
 
 /* Y and X get floor(D/6) of the head's pairs each. */
-void weft_wan_rope(weft_graph *g, const weft_wan *c, const int64_t size[3], double time_step,
-                   weft_value cos_sin[WEFT_MAX_OUTPUTS])
+static void rope_from(weft_graph *g, const weft_wan *c, const int64_t size[3], int64_t first,
+                      double time_step, weft_value cos_sin[WEFT_MAX_OUTPUTS])
 {
-    const int64_t pairs = c->head_dim / 2, side = c->head_dim / 6;
+    const int64_t pairs = c->head_dim / 2, side = c->head_dim / 6, frame = size[1] * size[2];
     const weft_attr_rope_table attr = {.theta = {10000, 10000, 10000},
                                        .step = {time_step, 1, 1},
                                        .grid = {size[0], size[1], size[2]},
                                        .pairs = {pairs - 2 * side, side, side},
-                                       .len = size[0] * size[1] * size[2]};
+                                       .start = first * frame,
+                                       .len = (size[0] - first) * frame};
     weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &attr, cos_sin);
+}
+
+void weft_wan_rope(weft_graph *g, const weft_wan *c, const int64_t size[3], double time_step,
+                   weft_value cos_sin[WEFT_MAX_OUTPUTS])
+{
+    rope_from(g, c, size, 0, time_step, cos_sin);
+}
+
+void weft_wan_rope_of_block(weft_graph *g, const weft_wan *c, const int64_t size[3], int64_t block,
+                            weft_value cos_sin[WEFT_MAX_OUTPUTS])
+{
+    rope_from(g, c, size, size[0] - block, 1, cos_sin);
 }
 
 void weft_wan_rope_at(weft_graph *g, const weft_wan *c, const weft_value position[3],
@@ -109,8 +122,9 @@ static weft_value attend_self(weft_graph *g, const weft_value qkv_bsc[3], int64_
     if (!to->cache)
         return weft_nn_join_heads(g, attend_back(g, qkv, to));
     weft_frame_cache_join(g, to->cache, to->layer, qkv + 1, qkv + 1);
-    return weft_nn_join_heads(g,
-                              weft_nn_attend_segments(g, qkv[0], qkv[1], qkv[2], to->cache->keys));
+    return weft_nn_join_heads(
+        g, weft_nn_attend_segments(g, qkv[0], qkv[1], qkv[2],
+                                   to->cache->past ? WEFT_NONE : to->cache->keys));
 }
 
 /* "attn1" attends to x itself, "attn2" to the text and the image. */

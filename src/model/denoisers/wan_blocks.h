@@ -50,6 +50,9 @@ bool weft_wan_count_tokens(weft_graph *g, const weft_wan *c, weft_value latents,
 /* cos and sin of 3D rotary positions, (S, D/2). Frames are `time_step` positions apart. */
 void weft_wan_rope(weft_graph *g, const weft_wan *c, const int64_t size[3], double time_step,
                    weft_value cos_sin[WEFT_MAX_OUTPUTS]);
+/* cos and sin of the last `block` of size[0] frames. */
+void weft_wan_rope_of_block(weft_graph *g, const weft_wan *c, const int64_t size[3], int64_t block,
+                            weft_value cos_sin[WEFT_MAX_OUTPUTS]);
 /* cos and sin of tokens at the positions i32 (R,S) of frames, rows and columns: (R,S,1,D/2). */
 void weft_wan_rope_at(weft_graph *g, const weft_wan *c, const weft_value position[3],
                       double time_step, weft_value cos_sin[WEFT_MAX_OUTPUTS]);

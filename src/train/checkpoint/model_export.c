@@ -349,7 +349,7 @@ static void print_generate(const weft_export *e, const char *model, const char *
     const bool few = run->distill.method != WEFT_DISTILL_NONE;
     char steps[64];
     snprintf(steps, sizeof steps, " --steps %" PRId64 " --guidance 1",
-             run->distill.method == WEFT_DISTILL_DMD2 ? run->distill.student_steps : 4);
+             weft_distill_matches(&run->distill) ? run->distill.student_steps : 4);
     weft_buf_printf(&command,
                     "weft generate --model %s%s%s%s%s%s%s --prompt \"TEXT\" --out video.mp4", model,
                     lora ? " --lora " : "", lora ? lora : "",

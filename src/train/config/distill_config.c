@@ -3,7 +3,7 @@
 #include "train/config/packing_config.h"
 #include "train/config/train_config.h"
 
-static const char *const method_names[] = {"none", "lcm", "dmd2", NULL};
+static const char *const method_names[] = {"none", "lcm", "dmd2", "self_forcing", NULL};
 static const char *const loss_names[] = {"huber", "l2", NULL};
 static const weft_key fake_keys[] = {
     {"lr", WEFT_KEY_F64, offsetof(weft_optimizer_apart, lr), "1", "",
@@ -18,12 +18,13 @@ static const weft_key fake_keys[] = {
      "largest gradient norm before clipping. 0: no gradient clipping", .min = 0, .max = 1e9},
 };
 static const weft_section fake_section = {
-    "fake", "dmd2: optimizer of the fake score, which has its own steps",
+    "fake", "dmd2, self_forcing: optimizer of the fake score, which has its own steps",
     sizeof(weft_optimizer_apart), fake_keys, WEFT_COUNT(fake_keys)};
 static const weft_key distill_keys[] = {
     {"method", WEFT_KEY_ENUM, offsetof(weft_run, distill.method), "none", "",
-     "lcm: consistency along the teacher's path; dmd2: matching of the teacher's distribution. The "
-     "teacher is transformer.weights",
+     "lcm: consistency along the teacher's path; dmd2: matching of the teacher's distribution; "
+     "self_forcing: the same for a causal transformer, with videos that it generates itself. The "
+     "teacher is transformer.weights, or distill.teacher",
      .choices = method_names},
     {"guidance", WEFT_KEY_F64, offsetof(weft_run, distill.guidance), "1", "",
      "guidance scale of the teacher, which the student learns and then needs no more. 1: none",
@@ -42,11 +43,19 @@ static const weft_key distill_keys[] = {
      "more model. 0: the student computes its target",
      .min = 0, .max = 0.999999},
     {"student_steps", WEFT_KEY_I64, offsetof(weft_run, distill.student_steps), "4", "steps",
-     "dmd2: steps with which the finished model generates; training draws one of their levels",
+     "dmd2, self_forcing: steps with which the finished model generates; training draws one of "
+     "their levels",
      .min = 1, .max = WEFT_DISTILL_MOST_STEPS},
     {"generator_interval", WEFT_KEY_I64, offsetof(weft_run, distill.interval), "5", "steps",
-     "dmd2: the student is updated once in this number of steps, the fake score in every step",
+     "dmd2, self_forcing: the student is updated once in this number of steps, the fake score in "
+     "every step",
      .min = 1, .max = 1000},
+    {"teacher", WEFT_KEY_STRING, offsetof(weft_run, distill.teacher), "", "",
+     "self_forcing: folder of a transformer that sees all frames, such as Wan 2.1 for causal Wan; "
+     "the fake score starts with its weights"},
+    {"context_noise", WEFT_KEY_F64, offsetof(weft_run, distill.context_noise), "0", "",
+     "self_forcing: timestep of the noise of a finished block that later blocks see", .min = 0,
+     .max = 1000},
     {"fake", WEFT_KEY_SECTION, offsetof(weft_run, optimizer.fake), .section = &fake_section},
 };
 const weft_section weft_distill_section = {
@@ -83,15 +92,39 @@ static weft_status check_models(const weft_run *run, const char *path)
     return WEFT_OK;
 }
 
+/* Keys of method: self_forcing. */
+static weft_status check_self_forcing(const weft_run *run, const char *path)
+{
+    const weft_distill_config *c = &run->distill;
+    if (c->method != WEFT_DISTILL_SELF_FORCING)
+        return c->teacher[0] || c->context_noise > 0
+                   ? weft_error(WEFT_MSG_CONFIG_NO_EFFECT,
+                                WEFT_AT(.file = path, .key = c->teacher[0]
+                                                                 ? "distill.teacher"
+                                                                 : "distill.context_noise"),
+                                "only method: self_forcing uses it. Remove the key.")
+                   : WEFT_OK;
+    if (!c->teacher[0])
+        return weft_error(WEFT_MSG_CONFIG_MISSING_KEY,
+                          WEFT_AT(.file = path, .key = "distill.teacher"),
+                          "the teacher of a causal transformer sees all frames. Give the folder of "
+                          "one, such as wan-1.3b/transformer.");
+    if (run->condition != WEFT_CONDITION_NONE)
+        return conflict(path, "condition", "the student generates whole videos from noise");
+    return WEFT_OK;
+}
+
 weft_status weft_distill_check(const weft_run *run, const char *path)
 {
     if (!run->distill.method)
         return run->optimizer.target_decay > 0 || run->distill.guidance != 1
                    ? weft_error(
                          WEFT_MSG_CONFIG_NO_EFFECT, WEFT_AT(.file = path, .key = "distill"),
-                         "its keys have no effect without a method. Add method: lcm or dmd2.")
+                         "its keys have no effect without a method. Add method: lcm, dmd2 or "
+                         "self_forcing.")
                    : WEFT_OK;
     WEFT_TRY(check_models(run, path));
+    WEFT_TRY(check_self_forcing(run, path));
     if (weft_run_packs(run))
         return conflict(path, "data.packing", "a row has samples of several levels");
     if (weft_cascades_planned(&run->cascades) != WEFT_CASCADES_NONE)

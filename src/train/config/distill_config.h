@@ -6,8 +6,11 @@
 
 typedef enum weft_distill_method {
     WEFT_DISTILL_NONE,
-    WEFT_DISTILL_LCM, /* consistency (Song et al. 2023; Luo et al., LCM, 2023) */
-    WEFT_DISTILL_DMD2 /* distribution matching (Yin et al., DMD2, 2024) */
+    WEFT_DISTILL_LCM,  /* consistency (Song et al. 2023; Luo et al., LCM, 2023) */
+    WEFT_DISTILL_DMD2, /* distribution matching (Yin et al., DMD2, 2024) */
+    /* distribution matching of videos that a causal student generates block by block (Huang et al.,
+     * Self Forcing, 2025) */
+    WEFT_DISTILL_SELF_FORCING
 } weft_distill_method;
 enum { WEFT_DISTILL_MOST_STEPS = 64 };
 typedef enum weft_distill_loss { WEFT_DISTILL_HUBER, WEFT_DISTILL_L2 } weft_distill_loss;
@@ -18,9 +21,16 @@ typedef struct weft_distill_config {
     int64_t solver_steps;  /* Euler steps of the teacher from noise to data */
     int loss;              /* weft_distill_loss */
     double huber_c;        /* width of the quadratic part of HUBER */
-    int64_t student_steps; /* DMD2: steps with which the student generates */
-    int64_t interval;      /* DMD2: the student is updated in every such step */
+    int64_t student_steps; /* DMD2, SELF_FORCING: steps with which the student generates */
+    int64_t interval;      /* DMD2, SELF_FORCING: the student is updated in every such step */
+    const char *teacher;   /* SELF_FORCING: folder of the teacher; "": none. Arena */
+    double context_noise;  /* SELF_FORCING: timestep of finished blocks, with noise */
 } weft_distill_config;
+/* Whether the student matches a distribution, so that there is a fake score. */
+static inline bool weft_distill_matches(const weft_distill_config *config)
+{
+    return config->method == WEFT_DISTILL_DMD2 || config->method == WEFT_DISTILL_SELF_FORCING;
+}
 /* Keys of weft_run. */
 extern const weft_section weft_distill_section;
 

@@ -104,17 +104,17 @@ weft_value weft_denoiser_call_rest(weft_graph *g, weft_value x)
 }
 
 /* The times of flow matching are from 0 to 1000, and this model takes them from 0 to 1. */
-static bool has_unit_times(const weft_denoiser_call *c)
+static bool has_unit_times(const weft_denoiser_call *c, const weft_model *model)
 {
-    return weft_model_has_unit_times(&c->models->denoiser) &&
-           !strcmp(weft_run_process(c->run)->name, "flow");
+    return weft_model_has_unit_times(model) && !strcmp(weft_run_process(c->run)->name, "flow");
 }
 
 weft_value weft_denoiser_call_build(weft_graph *g, const weft_denoiser_call *c, weft_ports *p)
 {
-    const weft_model *model = &c->models->denoiser;
+    const weft_model *model = c->model ? c->model : &c->models->denoiser;
     const weft_frame_condition how = weft_model_takes_port(model);
-    p->at[WEFT_PORT_TIMESTEP] = has_unit_times(c) ? weft_affine(g, c->time, 1e-3, 0) : c->time;
+    p->at[WEFT_PORT_TIMESTEP] =
+        has_unit_times(c, model) ? weft_affine(g, c->time, 1e-3, 0) : c->time;
     p->at[WEFT_PORT_LATENTS] = c->input;
     if (weft_model_takes(model, WEFT_PORT_GUIDANCE))
         p->at[WEFT_PORT_GUIDANCE] = weft_affine(g, c->time, 0, 1000 * c->run->guidance);

@@ -8,11 +8,12 @@
 typedef struct weft_denoiser_call {
     const weft_run *run;
     const weft_run_models *models;
-    const char *scope; /* of the parameters; NULL: the family's */
-    weft_value data;   /* latents (B,T,Y,X,Z) without noise, for the first frame */
-    weft_value input;  /* noisy latents (B,T,Y,X,Z) */
-    weft_value time;   /* (B) */
-    weft_value given;  /* a control on channels, or a first frame followed by grey ones */
+    const weft_model *model; /* NULL: the run's denoiser */
+    const char *scope;       /* of the parameters; NULL: the family's */
+    weft_value data;         /* latents (B,T,Y,X,Z) without noise, for the first frame */
+    weft_value input;        /* noisy latents (B,T,Y,X,Z) */
+    weft_value time;         /* (B) */
+    weft_value given;        /* a control on channels, or a first frame followed by grey ones */
 } weft_denoiser_call;
 
 /* Calls the denoiser. Returns its prediction (B,T,Y,X,Z) with the sign of the noise processes.

@@ -4,6 +4,7 @@
 #include "diffusion/per_sample.h"
 #include "graph/builder_helpers.h"
 #include "train/graph/denoiser_call.h"
+#include "train/graph/rollout.h"
 #include "train/graph/run_networks.h"
 
 enum { TIMES = 1000 }; /* timestep = 1000 sigma */
@@ -21,6 +22,7 @@ static weft_value velocity(weft_graph *g, const weft_distillation *d, const char
 {
     const weft_denoiser_call call = {.run = d->run,
                                      .models = d->models,
+                                     .model = scope ? weft_run_network_model(d->models) : NULL,
                                      .scope = scope,
                                      .data = d->data,
                                      .given = d->given,
@@ -106,16 +108,14 @@ static weft_value normal(weft_graph *g, const weft_distillation *d, weft_rng_pur
 static weft_value student_level(weft_graph *g, const weft_distillation *d)
 {
     const int64_t steps = d->run->distill.student_steps;
-    const double sharp = 1e9;
     const weft_value u = uniform(g, d, WEFT_RNG_TIMESTEP);
     double sigma[WEFT_DISTILL_MOST_STEPS + 1];
     weft_flow_schedule(steps, d->flow->shift, sigma);
     weft_value level = weft_affine(g, u, 0, sigma[0]);
-    for (int64_t k = 1; k < steps; k++) {
-        const double from = (double)k / (double)steps;
-        const weft_value passed = weft_clamp(g, weft_affine(g, u, sharp, -from * sharp), 0, 1);
-        level = weft_add(g, level, weft_affine(g, passed, sigma[k] - sigma[k - 1], 0));
-    }
+    for (int64_t k = 1; k < steps; k++)
+        level = weft_add(
+            g, level,
+            weft_affine(g, weft_rollout_passed(g, u, k, steps), sigma[k] - sigma[k - 1], 0));
     return level;
 }
 
@@ -165,12 +165,20 @@ static weft_value direction(weft_graph *g, const weft_distillation *d, weft_valu
     return stop(g, weft_div(g, weft_sub(g, fake, real), weft_clamp(g, size, least, 1e30)));
 }
 
-static weft_value matching_loss(weft_graph *g, const weft_distillation *d, weft_ports *called)
+/* The student's samples of one step from clips with noise. */
+static weft_value sample_of(weft_graph *g, const weft_distillation *d, weft_ports *called)
 {
     const weft_value s = student_level(g, d), x = weft_flow_mix(g, d->data, d->noise, s);
     *called = d->text;
-    const weft_value y = clean_of(g, x, velocity(g, d, NULL, x, s, called), s), seen = stop(g, y),
-                     fake = fake_loss(g, d, seen), own = in_loss(g, d, y),
+    return clean_of(g, x, velocity(g, d, NULL, x, s, called), s);
+}
+
+static weft_value matching_loss(weft_graph *g, const weft_distillation *d, weft_ports *called)
+{
+    const weft_value y = d->run->distill.method == WEFT_DISTILL_DMD2
+                             ? sample_of(g, d, called)
+                             : weft_rollout_build(g, d, called),
+                     seen = stop(g, y), fake = fake_loss(g, d, seen), own = in_loss(g, d, y),
                      wanted = weft_sub(g, in_loss(g, d, seen), direction(g, d, seen)),
                      square = weft_unary(g, WEFT_OP_SQUARE, weft_sub(g, own, wanted));
     weft_output(g, "fake", fake);
@@ -179,8 +187,8 @@ static weft_value matching_loss(weft_graph *g, const weft_distillation *d, weft_
 
 weft_value weft_distillation_loss(weft_graph *g, const weft_distillation *d, weft_ports *called)
 {
-    return d->run->distill.method == WEFT_DISTILL_DMD2 ? matching_loss(g, d, called)
-                                                       : consistency_loss(g, d, called);
+    return weft_distill_matches(&d->run->distill) ? matching_loss(g, d, called)
+                                                  : consistency_loss(g, d, called);
 }
 
 /* ---- checks --------------------------------------------------------------------------------- */
@@ -194,5 +202,7 @@ weft_status weft_distillation_check(const weft_run *run, const weft_run_models *
         return weft_error(WEFT_MSG_CONFIG_CONFLICT, WEFT_AT(.file = path, .key = "text_encoders"),
                           "distillation needs cached text embeddings. Give each text encoder "
                           "weights: FOLDER, without train: true and data.text_embeddings: step.");
+    if (run->distill.method == WEFT_DISTILL_SELF_FORCING)
+        return weft_rollout_check(run, models, path);
     return WEFT_OK;
 }

@@ -11,7 +11,10 @@
  *     x(s) ── student ──> y ──┬── with new noise ──> real score (teacher): clean sample a
  *                             │                 └──> fake score: clean sample b
  *                             ├── its gradient is (b - a) / mean |y - a| of the sample
- *                             └── stop, with other noise ──> fake score: loss of flow matching */
+ *                             └── stop, with other noise ──> fake score: loss of flow matching
+ *
+ * Self-forcing (Huang et al. 2025): the same, with y a video that the student generates from noise
+ * (train/graph/rollout.h), and both scores see all of its frames. */
 #ifndef WEFT_TRAIN_GRAPH_DISTILLATION_H
 #define WEFT_TRAIN_GRAPH_DISTILLATION_H
 

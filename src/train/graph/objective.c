@@ -248,7 +248,7 @@ weft_status weft_objective_make(const weft_run *run, const weft_run_models *mode
     WEFT_GO(weft_graph_check(g));
     WEFT_GO(weft_run_networks_share_trained(run, models, &g));
     WEFT_GO(apply_trainable(run, models, weft_run_trained(models)->family->scope, &g));
-    if (run->distill.method == WEFT_DISTILL_DMD2)
+    if (weft_distill_matches(&run->distill))
         WEFT_GO(apply_trainable(run, models, WEFT_FAKE_SCOPE, &g));
     WEFT_GO(weft_run_networks_share_frozen(run, models, &g));
     WEFT_GO(check_recompute(run, g));
@@ -641,6 +641,10 @@ weft_status weft_run_models_read(const weft_run *run, const char *path, weft_run
         weft_run_check_sizes(run, path, &m.grid, weft_run_trains_denoiser(&m) ? &m.patch : NULL));
     WEFT_TRY(check_tiles(run, &m, path));
     WEFT_TRY(weft_packed_rows_check(run, &m, path));
+    if (run->distill.method && run->distill.teacher[0])
+        WEFT_TRY(
+            weft_error_at(weft_model_open_as(run->distill.teacher, WEFT_ROLE_DENOISER, &m.teacher),
+                          WEFT_AT(.file = path, .key = "distill.teacher")));
     WEFT_TRY(weft_distillation_check(run, &m, path));
     choose_batches(run, &m);
     WEFT_TRY(check_trainable(run, path, &m));

@@ -18,6 +18,7 @@ typedef struct weft_run_models {
     /* condition: first_frame on channels: the other frames are grey before they are encoded, as in
      * published models; otherwise their latents are zeros */
     bool grey_rest;
+    weft_model teacher;    /* distill.teacher; family NULL: the denoiser with its first weights */
     bool partly_trained;   /* the trained model has frozen parameters or a LoRA */
     bool text_precomputed; /* all text encoders are frozen, and embeddings are inputs */
     weft_loss_nets losses; /* networks of autoencoder training */

@@ -9,7 +9,12 @@ static bool has_target(const weft_run *run)
 
 static bool has_fake(const weft_run *run)
 {
-    return run->distill.method == WEFT_DISTILL_DMD2;
+    return weft_distill_matches(&run->distill);
+}
+
+static bool rolls_out(const weft_run *run)
+{
+    return run->distill.method == WEFT_DISTILL_SELF_FORCING;
 }
 
 int weft_run_networks_changed(const weft_run *run, const char *scope[WEFT_RUN_NETWORKS])
@@ -25,6 +30,8 @@ int weft_run_networks_changed(const weft_run *run, const char *scope[WEFT_RUN_NE
 int weft_run_networks(const weft_run *run, const char *scope[WEFT_RUN_NETWORKS])
 {
     int count = 0;
+    if (run->transformer.lora.rank && rolls_out(run)) /* the base of the teacher as well */
+        return weft_run_networks_changed(run, scope);
     if (run->transformer.lora.rank)
         return 0;
     if (run->distill.method) {
@@ -52,9 +59,12 @@ weft_status weft_run_networks_share_trained(const weft_run *run, const weft_run_
         return WEFT_OK;
     const char *trained = models->denoiser.family->scope;
     const weft_network target = {WEFT_TARGET_SCOPE, has_target(run) ? NULL : trained},
-                       score = {WEFT_FAKE_SCORE_SCOPE, WEFT_FAKE_SCOPE},
+                       score[] = {{WEFT_FAKE_SCORE_SCOPE, WEFT_FAKE_SCOPE},
+                                  {WEFT_ROLLOUT_SCOPE, trained, .numbered = true}},
                        rejected = {WEFT_REJECTED_SCOPE, trained};
-    return apply(g, weft_run_prefers(run) ? &rejected : has_fake(run) ? &score : &target, 1);
+    if (has_fake(run))
+        return apply(g, score, rolls_out(run) ? 2 : 1);
+    return apply(g, weft_run_prefers(run) ? &rejected : &target, 1);
 }
 
 weft_status weft_run_networks_share_frozen(const weft_run *run, const weft_run_models *models,
@@ -62,8 +72,9 @@ weft_status weft_run_networks_share_frozen(const weft_run *run, const weft_run_m
 {
     if (!run->distill.method && !weft_run_prefers(run))
         return WEFT_OK;
-    const char *trained = models->denoiser.family->scope,
-               *base = run->transformer.lora.rank ? trained : NULL;
+    const char *trained = models->denoiser.family->scope, *base = !run->transformer.lora.rank ? NULL
+                                                                  : rolls_out(run) ? WEFT_FAKE_SCOPE
+                                                                                   : trained;
     const weft_network pairs[] = {
         {WEFT_REFERENCE_SCOPE, base},
         {WEFT_REFERENCE_REJECTED_SCOPE, base ? base : WEFT_REFERENCE_SCOPE}};
@@ -72,5 +83,5 @@ weft_status weft_run_networks_share_frozen(const weft_run *run, const weft_run_m
                                       {WEFT_FAKE_SCOPE, trained}};
     if (weft_run_prefers(run))
         return apply(g, pairs, WEFT_COUNT(pairs));
-    return apply(g, distilled, base && has_fake(run) ? 3 : 2);
+    return apply(g, distilled, base == trained && has_fake(run) ? 3 : 2);
 }

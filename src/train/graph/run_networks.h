@@ -10,6 +10,8 @@
 #define WEFT_TEACHER_SCOPE    "teacher"
 #define WEFT_UNGUIDED_SCOPE   "teacher_empty"
 #define WEFT_FAKE_SCORE_SCOPE "fake_score"
+/* Self-forcing: further calls of the trained model, "rollout0", "rollout1", ... */
+#define WEFT_ROLLOUT_SCOPE "rollout"
 /* Preferences: the trained model's call with rejected clips, and the calls of the model before the
  * training. */
 #define WEFT_REJECTED_SCOPE           "rejected"
@@ -18,8 +20,13 @@
 
 enum { WEFT_RUN_NETWORKS = 2 };
 /* Writes the scopes of the networks with parameters of their own into scope[] and returns their
- * number. They start with the weights of the trained model. */
+ * number. They start with the weights of the trained model, or of distill.teacher. */
 int weft_run_networks(const weft_run *run, const char *scope[WEFT_RUN_NETWORKS]);
+/* Their architecture. */
+static inline const weft_model *weft_run_network_model(const weft_run_models *models)
+{
+    return models->teacher.family ? &models->teacher : &models->denoiser;
+}
 /* The networks that steps change. With LoRA, their matrices. */
 int weft_run_networks_changed(const weft_run *run, const char *scope[WEFT_RUN_NETWORKS]);
 

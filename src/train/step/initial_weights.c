@@ -91,14 +91,36 @@ static weft_status begin_trained(weft_train_context *c, const weft_graph *whole)
     return status;
 }
 
-/* Loads the weights of the trained model into the other networks of a distillation. */
+/* Loads a network that has LoRA matrices: its files have none. */
+static weft_status begin_base(weft_train_context *c, const char *scope, const weft_model *model,
+                              const weft_run_model *from)
+{
+    const weft_model_size size = weft_model_smallest(model);
+    weft_graph *base = weft_graph_create();
+    WEFT_TRY(WEFT_ALLOCATED(base, "a graph"));
+    weft_graph_push(base, "%s", scope);
+    weft_model_build(base, model, &size, false);
+    weft_graph_pop(base);
+    weft_status_code status = weft_graph_check(base);
+    if (status == WEFT_OK)
+        status = begin_one(c, base, scope, model, from, false);
+    weft_graph_free(base);
+    return status;
+}
+
+/* Loads the weights of the trained model, or of distill.teacher, into the other networks of a
+ * distillation. */
 static weft_status begin_networks(weft_train_context *c, const weft_graph *whole)
 {
     const char *scope[WEFT_RUN_NETWORKS];
     const int count = weft_run_networks(c->run, scope);
+    const weft_model *model = weft_run_network_model(&c->models);
+    weft_run_model from = *weft_run_trained_from(c->run, &c->models);
+    if (c->models.teacher.family)
+        from.weights = c->run->distill.teacher;
     for (int i = 0; i < count; i++)
-        WEFT_TRY(begin_one(c, whole, scope[i], weft_run_trained(&c->models),
-                           weft_run_trained_from(c->run, &c->models), false));
+        WEFT_TRY(from.lora.rank ? begin_base(c, scope[i], model, &from)
+                                : begin_one(c, whole, scope[i], model, &from, false));
     return WEFT_OK;
 }
 

@@ -12,9 +12,12 @@ static const weft_network *network_of(const weft_network *network, int count, co
 {
     size_t module;
     for (int i = 0; i < count; i++) {
-        const size_t length = strlen(network[i].scope);
-        if (strncmp(name, network[i].scope, length) || name[length] != '.' ||
-            weft_param_is_lora(name, &module))
+        size_t length = strlen(network[i].scope);
+        if (strncmp(name, network[i].scope, length) || weft_param_is_lora(name, &module))
+            continue;
+        while (network[i].numbered && name[length] >= '0' && name[length] <= '9')
+            length++;
+        if (name[length] != '.')
             continue;
         *rest = name + length;
         return &network[i];

@@ -11,6 +11,7 @@
 typedef struct weft_network {
     const char *scope;  /* prefix of its parameters' names, "teacher" */
     const char *shares; /* scope whose parameters it reads; NULL: own parameters, frozen */
+    bool numbered;      /* several calls: "rollout0", "rollout1", ... for the scope "rollout" */
 } weft_network;
 
 /* Replaces the parameters of each network with the parameters of the same names in `shares`, or

@@ -89,6 +89,10 @@ static void read_run(golden *d)
     const char *kind = json_string_value(json_object_get(d->json, "kind"));
     if (!strncmp(kind, "dmd2", 4))
         run->distill.method = WEFT_DISTILL_DMD2;
+    if (!strncmp(kind, "self_forcing", 12)) {
+        run->distill.method = WEFT_DISTILL_SELF_FORCING;
+        run->distill.context_noise = number(d->json, NULL, "context_noise");
+    }
     if (!strncmp(kind, "dpo", 3)) {
         run->distill.method = WEFT_DISTILL_NONE;
         run->preference = (weft_preference_config){"given", number(d->json, NULL, "beta")};
@@ -114,6 +118,9 @@ static golden open_golden(const char *name)
     read_run(&d);
     d.size.batch = json_integer_value(json_object_get(d.json, "batch"));
     d.samples = weft_tensors_find(d.tensors, "in.text")->dim[0];
+    const json_t *frames = json_object_get(d.json, "latent_frames");
+    if (frames)
+        d.size.frames = 1 + 4 * (json_integer_value(frames) - 1);
     char *config = json_dumps(json_object_get(d.json, "config"), 0);
     d.models = (weft_run_models){
         .autoencoder = model_of("{\"_class_name\":\"AutoencoderKLWan\",\"base_dim\":4,"
@@ -122,6 +129,12 @@ static golden open_golden(const char *name)
         .partly_trained = d.run.transformer.lora.rank > 0,
         .text_precomputed = true};
     free(config);
+    const json_t *teacher = json_object_get(d.json, "teacher");
+    if (teacher) {
+        config = json_dumps(teacher, 0);
+        d.models.teacher = model_of(config);
+        free(config);
+    }
     d.models.text = captions_of(&d.models.denoiser,
                                 "{\"_class_name\":\"WeftBytesEncoder\",\"dim\":8,\"num_heads\":2,"
                                 "\"num_layers\":1,\"ffn_dim\":16,\"max_length\":8}");
@@ -227,7 +240,7 @@ static void set_scalars(const job *j, const weft_step *step, int64_t s)
 {
     set(step, "optimizer.lr", j->d->lr);
     const int64_t interval = j->d->run.distill.interval;
-    const bool matches = j->d->run.distill.method == WEFT_DISTILL_DMD2;
+    const bool matches = weft_distill_matches(&j->d->run.distill);
     set(step, "optimizer.step", (double)((matches ? s / interval : s) + 1));
     set(step, "optimizer.fake_step", (double)(s + 1));
     set(step, "optimizer.generator", s % interval == 0);
@@ -419,6 +432,16 @@ Test(distillation, distribution_matching_with_lora_is_that_of_the_reference)
     expect_reference("dmd2_lora", "", 0, false);
 }
 
+Test(distillation, self_forcing_is_that_of_the_reference)
+{
+    expect_reference("self_forcing", "", 0, false);
+}
+
+Test(distillation, self_forcing_with_lora_is_that_of_the_reference)
+{
+    expect_reference("self_forcing_lora", "", 0, false);
+}
+
 Test(distillation, preferences_equal_the_reference)
 {
     expect_reference("dpo", "", 0, false);
@@ -466,6 +489,7 @@ typedef struct layout {
 static const layout all[] = {{"dp=2"}, {"dp=2", 1}, {"dp=2", 2, true}, {"fsdp=2"},   {"tp=2"},
                              {"sp=2"}, {"cp=2"},    {"ring=2"},        {"dp=2,tp=2"}},
                     some[] = {{"dp=2", 2, true}, {"fsdp=2", 0, true}, {"tp=2"}, {"cp=2"}},
+                    rolled[] = {{"dp=2", 2, true}, {"fsdp=2"}, {"tp=2"}, {"sp=2"}, {"cp=2"}},
                     few[] = {{"fsdp=2"}, {"tp=2"}};
 
 static void expect_layouts(const char *name, const layout *layouts, int count)
@@ -504,6 +528,16 @@ Test(distillation, distribution_matching_on_layouts_is_that_of_the_reference)
 Test(distillation, distribution_matching_with_lora_on_layouts_is_that_of_the_reference)
 {
     expect_layouts("dmd2_lora", few, WEFT_COUNT(few));
+}
+
+Test(distillation, self_forcing_on_layouts_is_that_of_the_reference)
+{
+    expect_layouts("self_forcing", rolled, WEFT_COUNT(rolled));
+}
+
+Test(distillation, self_forcing_with_lora_on_layouts_is_that_of_the_reference)
+{
+    expect_layouts("self_forcing_lora", few, WEFT_COUNT(few));
 }
 
 Test(distillation, preferences_on_layouts_equal_the_reference)
