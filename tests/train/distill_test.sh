@@ -103,6 +103,12 @@ matching_updates_the_student_in_its_steps() {
 }
 check matching_updates_the_student_in_its_steps
 
+the_matched_adapter_is_the_students() {
+    train dmd-lora $match $lora
+    video dmd-lora --model runs/dit/model --lora runs/dmd-lora/adapter --sampler consistency --steps 3
+}
+check the_matched_adapter_is_the_students
+
 refuse() { # ID [FIELD=VALUE...] -- OPTIONS...
     take_message "$@"
     set -- "${rest[@]}"

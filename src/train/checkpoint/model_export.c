@@ -251,6 +251,8 @@ static weft_status write_adapter(const weft_export *e)
 {
     char folder[600];
     const int32_t nodes = weft_graph_node_count(e->graph);
+    const char *scope = e->models->denoiser.family->scope;
+    const size_t own = strlen(scope);
     weft_graph *base = NULL;
     weft_adapter_pair *pair = weft_calloc(nodes + 1, sizeof *pair);
     int64_t pairs = 0;
@@ -262,13 +264,14 @@ static weft_status write_adapter(const weft_export *e)
         const char *name =
             node->op == WEFT_OP_PARAM ? weft_value_get(e->graph, node->out[0])->name : "";
         size_t module;
-        if (weft_param_is_lora(name, &module) && !strncmp(name + module, ".lora_A", 7))
+        if (!strncmp(name, scope, own) && name[own] == '.' && weft_param_is_lora(name, &module) &&
+            !strncmp(name + module, ".lora_A", 7))
             WEFT_GO(take_pair(e, name, module, &pair[pairs++]));
     }
     WEFT_GO(weft_run_base(e->models, &base));
     const weft_adapter_file file = {.family = e->models->denoiser.family,
                                     .graph = base,
-                                    .scope = e->models->denoiser.family->scope,
+                                    .scope = scope,
                                     .format = e->run->transformer.lora.format,
                                     .dtype = dtype_of(e),
                                     .folder = folder};

@@ -55,6 +55,21 @@ check "prediction of latents cached" predicted "latents cached" wide.yaml --set 
 check "prediction of bf16" predicted "bf16" wide.yaml --set out=runs/bf16 --set precision=bf16
 check "prediction of a small run" predicted "a small run" little.yaml --set data.latents=little-latents
 check "prediction of autoencoder" predicted "autoencoder" vae.yaml --set out=runs/vae2 --set stages.0.steps=3 --set stages.0.height=64 --set stages.0.width=64 --set autoencoder.config.base_dim=16
+# The graph of self-forcing has a call of the student for each step of each block.
+cp -r runs/cached/model/transformer causal
+sed -i 's/"WanTransformer3DModel"/"CausalWanTransformer3DModel", "num_frames_per_block": 1/' causal/config.json
+cat >rolled.yaml <<'Y'
+out: runs/rolled
+autoencoder: {weights: runs/vae/model/vae}
+data: {path: shards, latents: latents}
+transformer: {weights: causal}
+text_encoders: [{weights: runs/cached/model/text_encoder}]
+distill: {method: self_forcing, teacher: runs/cached/model/transformer, guidance: 3, student_steps: 2}
+stages:
+  - {steps: 2, batch: 8, frames: 9, height: 64, width: 64, lr: 1e-3, warmup_steps: 0}
+Y
+check "prediction of self-forcing" predicted "self-forcing" rolled.yaml
+check "prediction of self-forcing with LoRA" predicted "self-forcing with LoRA" rolled.yaml --set out=runs/rolled-lora --set transformer.lora.rank=4
 
 states_that_stay_are_reported() {
     "$WEFT" train dit.yaml --set out=runs/small --set memory.optimizer_states=offload --set stages.0.steps=1 --set stages.0.warmup_steps=0 --set stages.1.steps=1 >small.log 2>&1 || { cat small.log; fail "states of a small model"; }
