@@ -4,7 +4,8 @@ tools/causal_wan.py generates from them block by block, with the new noise of we
 diffusers 0.42 and transformers; run from the root of the checkout.
 
     causal_wan       blocks of two frames, a window of five frames with one first frame of the video
-                     variants: guided, with a negative prompt; listed, with given noise levels; short, a video inside the window
+                     variants: guided, with a negative prompt; listed, with given noise levels; noisy, with a timestep of the
+                     context; short, a video inside the window
     causal_wan_all   the same weights; blocks attend to all earlier ones
 """
 import json
@@ -43,12 +44,12 @@ def fresh(at, step, shape):
     return drawn.view(*sides, channels).permute(3, 0, 1, 2)[None]
 
 
-def latents(begin, sigmas, scale, **causal):
+def latents(begin, sigmas, scale, context=0.0, **causal):
     model = CausalWanTransformer3DModel(**own, num_frames_per_block=BLOCK, **causal)
     model.load_state_dict(transformer.state_dict())
     model.double()
     levels = [SHIFT * s / (1 + (SHIFT - 1) * s) for s in sigmas]
-    made = [generate(model, HEADS, begin.double(), TEXTS, levels, fresh, scale, cached) for cached in (True, False)]
+    made = [generate(model, HEADS, begin.double(), TEXTS, levels, fresh, scale, cached, context) for cached in (True, False)]
     error = ((made[0] - made[1]).norm() / made[0].norm()).item()
     print(f"{causal}: with the cache and without it {error:.2g}")
     assert error < 1e-14
@@ -72,6 +73,7 @@ variant("causal_wan", "guided", latents(begin, (1, 0.75, 0.5, 0.25), 3.0, **wind
 variant("causal_wan", "listed", latents(begin, (1, 0.757, 0.522), 1.0, **window),
         **{k: v for k, v in base.items() if k != "num_inference_steps"} | dict(sigmas=[1, 0.757, 0.522]))
 variant("causal_wan", "off", latents(begin, (1, 0.75, 0.5, 0.25), 1.0, **window), **base | dict(kv_cache="off"))
+variant("causal_wan", "noisy", latents(begin, (1, 0.75, 0.5, 0.25), 1.0, 100.0, **window), **base | dict(context_noise=100))
 short = noise(4, 4, 4, 4)
 np.save(f"{OUT}/causal_wan/noise_short.npy", short[0].permute(1, 2, 3, 0).contiguous().numpy())
 variant("causal_wan", "short", latents(short, (1, 0.75, 0.5, 0.25), 1.0, **window), **base | dict(num_frames=13))

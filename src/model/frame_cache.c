@@ -104,7 +104,7 @@ static void add_block(weft_graph *g, const weft_frame_cache *c, const weft_value
     update(g, c, state[0], choose(g, c->turn, later));
 }
 
-/* The keys or values that a block sees: those of `past` that are kept, followed by its `own`. */
+/* The keys or values that a block sees: the kept ones of `past`, followed by its `own`. */
 static weft_value join_past(weft_graph *g, const weft_frame_cache *c, weft_value past,
                             weft_value own)
 {

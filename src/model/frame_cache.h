@@ -32,9 +32,9 @@ typedef struct weft_frame_cache {
     weft_value position[3]; /* i32 (1,S): frame, row and column of a token of the block */
     weft_value keys;        /* i32 (B,1,4): the segment of weft_attr_attention */
     weft_value turn;        /* f32 (3), with `adds` and a sink: the item of the block's turn is 1 */
-    /* Without states, for a graph that has a call for each block (training): the keys of the earlier
-     * frames in layer l are past[2 l], their values past[2 l + 1], both (B,S,H,D), and `adds`
-     * appends those of the block, without gradient. NULL: states */
+    /* Without states, for a graph that has a call for each block (training): past[2 l] has the keys
+     * of the earlier frames in layer l, past[2 l + 1] their values, both (B,S,H,D). `adds` appends
+     * the block's keys and values, without gradient. NULL: states */
     weft_value *past;
     int64_t at; /* the block, from 0, with `past`; the other inputs are not used */
 } weft_frame_cache;

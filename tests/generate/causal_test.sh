@@ -36,6 +36,14 @@ the_cache_does_not_change_the_video() {
     same one off 1e-6
 }
 check the_cache_does_not_change_the_video
+context_noise_changes_it() {
+    generate noisy --guidance-scale 2 --context-noise 100
+    generate noisy_off --guidance-scale 2 --context-noise 100 --kv-cache off
+    same noisy noisy_off 1e-6
+    cmp -s one.latents.npy noisy.latents.npy && fail "--context-noise has no effect"
+    return 0
+}
+check context_noise_changes_it
 frames_come_before_the_end() {
     "$WEFT" generate --model "$model" "${asked[@]}" --guidance-scale 2 --save-latents --out kept.mp4 >kept.log 2>&1 || { cat kept.log; fail "--save-latents"; }
     "$WEFT" generate --model "$model" --decode-latents kept.latents.safetensors --frames-npy --out decoded.mp4 >decoded.log 2>&1 ||
@@ -92,6 +100,9 @@ refusals() {
     has_message no.log video-size key=--frames 'text~=number is 37' || { cat no.log; fail "the next number of frames"; }
     "$WEFT" generate --model "$SRC/tests/golden/pipelines/skyreels" --kv-cache off --frames 13 --height 32 --width 32 --prompt x --out no.mp4 >no.log 2>&1 &&
         fail "--kv-cache with a model that has none"
+    "$WEFT" generate --model "$SRC/tests/golden/pipelines/skyreels" --context-noise 100 --frames 13 --height 32 --width 32 --prompt x --out no.mp4 >noise.log 2>&1 &&
+        fail "--context-noise with a model that has no context"
+    has_message noise.log option-no-effect key=--context-noise || { cat noise.log; fail "--context-noise without blocks"; }
     has_message no.log option-no-effect key=--kv-cache || { cat no.log; fail "--kv-cache without a cache"; }
 }
 check refusals

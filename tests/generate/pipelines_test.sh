@@ -20,7 +20,7 @@ names = {"prompt": "--prompt", "negative": "--negative-prompt", "height": "--hei
          "max_sequence_length": "--max-sequence-length", "sigmas": "--sigmas", "timesteps": "--timesteps", "window": "--window",
          "sections": "--sections", "window_overlap": "--window-overlap", "window_mode": "--window-mode", "frame_lag": "--frame-lag",
          "block_frames": "--block-frames", "reasoning_frames": "--reasoning-frames", "reasoning_steps": "--reasoning-steps",
-         "given_frames": "--given-frames", "kv_cache": "--kv-cache", "control_scale": "--control-scale"}
+         "given_frames": "--given-frames", "kv_cache": "--kv-cache", "context_noise": "--context-noise", "control_scale": "--control-scale"}
 for key, value in json.load(open(sys.argv[1])).items():
     if key in ("scheduler", "guider"):
         os.remove(f"{sys.argv[2]}/{key}")
@@ -69,7 +69,7 @@ for name in framepack wan22 hunyuan hunyuan_i2v hunyuan_replace flux chroma z_im
     cosmos25 cosmos25_transfer sana sana_720 motif ltx2 ltx23 helios causal_wan causal_wan_all osp15 osp13; do check $name same_latents $name; done
 # variants: other settings of the same folders. The schedulers of Latte draw no noise.
 for name in chronoedit/reasoning skyreels/lag skyreels/image skyreels/image2 skyreels/long skyreels/long_lag skyreels/video framepack/forward framepack/last hunyuan15/i2v flux/true_cfg flux/sigmas hunyuan/true_cfg cog15/dynamic_cfg latte/pndm latte/pndm_prk latte/euler latte/timesteps latte/lms latte/singlestep kandinsky5/i2v flux2/edit flux2/edits flux2_klein/edit flux2_klein/edits \
-    cosmos25/image cosmos25/video cosmos25/video1 cosmos25_transfer/weak wan_vace/weak wan_animate/guided wan_animate/replace wan_animate/long wan_animate/long5 sana/empty sana/i2v sana_720/i2v motif/cfg motif/i2v ltx2/i2v ltx23/i2v ltx23/rescale helios/euler helios/image helios/video causal_wan/guided causal_wan/listed causal_wan/off causal_wan/short osp15/rescale osp13/empty; do
+    cosmos25/image cosmos25/video cosmos25/video1 cosmos25_transfer/weak wan_vace/weak wan_animate/guided wan_animate/replace wan_animate/long wan_animate/long5 sana/empty sana/i2v sana_720/i2v motif/cfg motif/i2v ltx2/i2v ltx23/i2v ltx23/rescale helios/euler helios/image helios/video causal_wan/guided causal_wan/listed causal_wan/off causal_wan/noisy causal_wan/short osp15/rescale osp13/empty; do
     check "${name/\//_}" same_latents "${name%/*}" "${name#*/}"
 done
 # Tokens of an image are split over ranks like the others. Adapters of Wan Animate have all tokens of some heads on each rank.

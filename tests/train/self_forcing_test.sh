@@ -62,6 +62,7 @@ generates() {
     has_message full.log run-finished "text~=--steps 2 --guidance 1" || fail "the next command has other steps"
     "$WEFT" generate --model runs/full/model --steps 2 --guidance 1 --prompt "a red circle" --frames 9 --height 32 --width 32 --out full.mp4 \
         >generate.log 2>&1 || { cat generate.log; fail "weft generate with the finished model"; }
+    grep -q '"context_noise": 100' runs/full/model/weft.json || fail "the finished model has no context noise"
     grep -q '"FlowMatchLCMScheduler"' runs/full/model/scheduler/scheduler_config.json || fail "the scheduler has another class"
     needs with_lora
     mkdir base

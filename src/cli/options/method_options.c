@@ -130,6 +130,7 @@ static weft_status read_windows(const weft_args *args, weft_generator_options *o
     const char *how = weft_args_string(args, "--window-mode");
     WEFT_TRY(weft_args_i64(args, "--window-overlap", 0, 100000, &o->window_overlap));
     o->no_kv_cache = !strcmp(weft_args_string(args, "--kv-cache"), "off");
+    WEFT_TRY(weft_args_f64(args, "--context-noise", 0, 1000, &o->context_noise));
     o->sections_forward = !strcmp(weft_args_string(args, "--sections"), "forward");
     WEFT_TRY(weft_args_i64(args, "--frame-lag", 0, 10000, &o->frame_lag));
     WEFT_TRY(weft_args_i64(args, "--block-frames", 0, 1024, &o->block_frames));

@@ -64,6 +64,10 @@ const char *weft_args_method_given(const weft_args *args, const weft_option *opt
      "generate a video block by block; on: kept, so that every block costs the same. off: all " \
      "frames are computed in every step, to the same result", \
      .group = "size", .choices = "on off"}, \
+    {"--context-noise", "T", "0", \
+     "timestep at which a causal model sees finished blocks, 0 to 1000. 0: that of its training " \
+     "(distill.context_noise of a model that weft trained)", \
+     .group = "size"}, \
     {"--sections", "ORDER", "reverse", \
      "order of the sections of models that generate a video section by section (Framepack), of " \
      "--window frames; reverse, or forward (Framepack F1)", \

@@ -40,6 +40,8 @@ weft_status weft_causal_blocks_lay(weft_generator *p)
     const int64_t block = (grid->block > 1 ? grid->block : 1) * grid->factor[0];
     WEFT_TRY(check_options(p));
     s->causal = true;
+    if (p->options.context_noise > 0)
+        p->model.context_noise = p->options.context_noise;
     s->cached = !p->options.no_kv_cache;
     s->cache = weft_frame_cache_of(grid, s->latent[0] / grid->factor[0]);
     s->sections =
@@ -138,7 +140,7 @@ static void fill_all(const weft_generator *p, const weft_denoiser_query *a, int6
     for (int64_t i = 0; i < s->sampled_floats; i++)
         latents[at + i] *= (float)a->level->in;
     for (int64_t i = 0; i < frames; i++)
-        times[i] = i < first ? 0 : (float)a->level->time;
+        times[i] = (float)(i < first ? p->model.context_noise : a->level->time);
 }
 
 void weft_causal_blocks_fill_row(const weft_generator *p, const weft_denoiser_query *a, int64_t r,

@@ -103,6 +103,9 @@ typedef struct weft_generator_options {
     bool continues;
     /* Causal models: without a cache of keys and values; each step computes all frames. */
     bool no_kv_cache;
+    /* Causal models: timestep at which a block sees finished ones, which have no noise. 0: of the
+     * model's weft.json, or 0. */
+    double context_noise;
     /* Models that denoise section by section: `window` is the length of a section in frames, and
      * sections are denoised from the first to the last, not from the last to the first. */
     bool sections_forward;

@@ -831,7 +831,7 @@ static weft_status sample_reasoning(weft_generator *p, run_state *r)
  * with the finished video. */
 static weft_status finish_block(weft_generator *p, run_state *r, int64_t at)
 {
-    const weft_noise_level clean = {.alpha = 1, .in = 1};
+    const weft_noise_level clean = {.alpha = 1, .in = 1, .time = p->model.context_noise};
     const weft_denoiser_query a = {.program = p->parts.context.program, .level = &clean};
     const int64_t block = p->shape.sections.frames;
     if (at + 1 == p->shape.sections.count)

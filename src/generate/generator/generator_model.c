@@ -108,8 +108,10 @@ weft_status weft_generator_model_read_settings(weft_generator_model *m, weft_gen
     o->width = size[2];
     WEFT_TRY(load_json(m->folder, "weft.json", &own));
     const double fps = m->denoiser->family->fps;
-    const weft_status_code status =
+    weft_status_code status =
         weft_json_get_f64_or(own, "fps", "weft.json", fps > 0 ? fps : 16, &m->fps);
+    if (status == WEFT_OK)
+        status = weft_json_get_f64_or(own, "context_noise", "weft.json", 0, &m->context_noise);
     const weft_frame_condition how = weft_model_takes_port(m->denoiser);
     m->published = !own;
     m->grid.section = how.precedes && m->published ? how.section : 0;

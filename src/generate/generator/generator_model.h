@@ -22,10 +22,11 @@ typedef struct weft_generator_model {
     weft_grid grid;                                  /* pixels to latents */
     double fps;
     weft_guider guider;
-    bool published;   /* no weft.json: conditioning as in the model's pipeline */
-    bool first_frame; /* weft.json: trained with a given first frame */
-    bool grey_rest;   /* and grey frames after it */
-    bool control;     /* trained with control videos: weft.json, or the pipeline's class */
+    bool published;       /* no weft.json: conditioning as in the model's pipeline */
+    bool first_frame;     /* weft.json: trained with a given first frame */
+    bool grey_rest;       /* and grey frames after it */
+    double context_noise; /* causal models: timestep at which a block sees finished ones */
+    bool control;         /* trained with control videos: weft.json, or the pipeline's class */
     const weft_edit_pipeline *edit; /* of model_index.json; NULL: the model edits no images */
     bool expands_timesteps;         /* model_index.json: a given first frame has its own timestep */
 } weft_generator_model;

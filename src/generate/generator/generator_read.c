@@ -511,6 +511,12 @@ static weft_status arrange_shape(weft_generator *p)
                           "%s has no cache of keys and values, which causal models have. Omit the "
                           "option.",
                           weft_model_class(p->model.denoiser));
+    if (p->options.context_noise > 0)
+        return weft_error(
+            WEFT_MSG_OPTION_NO_EFFECT,
+            WEFT_AT(.key = "--context-noise", WEFT_NUMBER(p->options.context_noise)),
+            "%s does not generate a video block by block, as causal models do. Omit the option.",
+            weft_model_class(p->model.denoiser));
     bool levels;
     WEFT_TRY(lay_levels(p, &levels));
     WEFT_TRY(levels ? WEFT_OK : lay_windows(p));

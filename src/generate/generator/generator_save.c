@@ -95,6 +95,8 @@ static weft_status add_numbers(const weft_generator *p, json_t *to)
         WEFT_TRY(add(to, "section", json_integer(p->model.grid.section)));
     if (p->shape.causal && !p->shape.cached)
         WEFT_TRY(add(to, "kv_cache", json_string("off")));
+    if (p->shape.causal && p->model.context_noise > 0)
+        WEFT_TRY(add(to, "context_noise", json_real(p->model.context_noise)));
     if (p->shape.sections.forward && !p->shape.sections.precedes)
         WEFT_TRY(add(to, "sections", json_string("forward")));
     if (p->parts.int8_layers)

@@ -196,12 +196,14 @@ static weft_status write_rest(const weft_export *e, const char *folder)
     json_t *lengths = json_array();
     for (int r = 0; r < e->models->text.encoders; r++)
         json_array_append_new(lengths, json_integer(weft_run_text(e->run, r)->length));
-    WEFT_TRY(save_json(
-        folder, "weft.json",
+    json_t *own =
         json_pack("{s:I, s:I, s:I, s:f, s:s*, s:s*, s:o}", "frames", (json_int_t)e->size->frames,
                   "height", (json_int_t)e->size->height, "width", (json_int_t)e->size->width, "fps",
                   e->fps > 0 ? e->fps : 24.0, "condition", e->run->condition ? condition : NULL,
-                  "rest", e->models->grey_rest ? "grey" : NULL, "text_lengths", lengths)));
+                  "rest", e->models->grey_rest ? "grey" : NULL, "text_lengths", lengths);
+    if (own && e->run->distill.method && e->run->distill.context_noise > 0)
+        json_object_set_new(own, "context_noise", json_real(e->run->distill.context_noise));
+    WEFT_TRY(save_json(folder, "weft.json", own));
     return write_index(e, folder);
 }
 

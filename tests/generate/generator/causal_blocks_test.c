@@ -198,8 +198,8 @@ static void generate_tiled(counting_sink *frames)
     weft_generator_free(p);
 }
 
-/* A decoder that begins again in the second block makes the frames of one that did so in the first,
- * because it gets the latents of all blocks. */
+/* A decoder that begins again in the second block gets the latents of all blocks. Its frames are those
+ * of a decoder that began again in the first block. */
 Test(causal_blocks, frames_are_passed_once_if_the_decoder_begins_again)
 {
     const size_t floats = (size_t)13 * TILED * TILED * 3;
