@@ -65,7 +65,7 @@ const char *weft_args_method_given(const weft_args *args, const weft_option *opt
      "frames are computed in every step, to the same result", \
      .group = "size", .choices = "on off"}, \
     {"--context-noise", "T", "0", \
-     "timestep at which a causal model sees finished blocks, 0 to 1000. 0: that of its training " \
+     "timestep at which a causal model sees finished blocks, 0 to 1000. 0: the timestep of its training " \
      "(distill.context_noise of a model that weft trained)", \
      .group = "size"}, \
     {"--sections", "ORDER", "reverse", \
