@@ -1,7 +1,7 @@
 /* Videos of causal models, whose blocks of frames are denoised in sequence. A block sees earlier
  * blocks through a cache of their keys and values (model/frame_cache.h). A call of the model with
- * the finished block, at timestep 0 or of the context, fills the cache. Without the cache, each call has all
- * frames. */
+ * the finished block, at timestep 0 or of the context, fills the cache. Without the cache, each
+ * call has all frames. */
 #ifndef WEFT_GENERATE_GENERATOR_CAUSAL_BLOCKS_H
 #define WEFT_GENERATE_GENERATOR_CAUSAL_BLOCKS_H
 

@@ -8,8 +8,9 @@
 #include "latent/vae_chunks.h"
 #include "video/sound.h"
 
-/* Undoes the normalisation of the frames from `first` to `end` of x (frames, cells, channels), which
- * is `scale` times normalised latents; `frame`: floats per frame. Others in `to` keep their value. */
+/* Undoes the normalisation of the frames from `first` to `end` of x (frames, cells, channels).
+ * x is `scale` times normalised latents; `frame`: floats per frame. Others in `to` keep their
+ * value. */
 void weft_latents_unnormalise(const weft_grid *grid, double scale, const float *x, int64_t first,
                               int64_t end, int64_t frame, float *to);
 

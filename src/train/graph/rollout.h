@@ -1,5 +1,5 @@
-/* Videos that a causal student generates in a training step (Self Forcing, Huang et al. 2025), block
- * by block as in `weft generate` with the sampler `consistency`:
+/* Videos that a causal student generates in a training step (Self Forcing, Huang et al. 2025),
+ * block by block as in `weft generate` with the sampler `consistency`:
  *
  *     noise ──> student at level 1 ──> clean ── with new noise ──> student at level 2 ──> ...
  *                                                                     the drawn level ──> block
