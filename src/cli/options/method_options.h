@@ -65,8 +65,8 @@ const char *weft_args_method_given(const weft_args *args, const weft_option *opt
      "frames are computed in every step, to the same result", \
      .group = "size", .choices = "on off"}, \
     {"--context-noise", "T", "0", \
-     "timestep at which a causal model sees finished blocks, 0 to 1000. 0: the timestep of its training " \
-     "(distill.context_noise of a model that weft trained)", \
+     "timestep at which a causal model sees finished blocks, 0 to 1000. 0: the timestep of its " \
+     "training (distill.context_noise of a model that weft trained)", \
      .group = "size"}, \
     {"--sections", "ORDER", "reverse", \
      "order of the sections of models that generate a video section by section (Framepack), of " \
