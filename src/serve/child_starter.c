@@ -1,6 +1,7 @@
 #include "serve/child_starter.h"
 
 #include "base/config.h"
+#include "base/interrupt.h"
 #include "base/log.h"
 
 #include <poll.h>
@@ -10,13 +11,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { ANSWER_MS = 1000, MOST_FAILURES = 3 };
+/* POLL_MS: a request to stop the server ends the wait for an answer. */
+enum { ANSWER_MS = 1000, POLL_MS = 20, MOST_FAILURES = 3 };
 
 void weft_child_starter_open(weft_child_starter *st)
 {
     char verb[] = WEFT_CHILD_STARTER, *argv[] = {(char *)(uintptr_t)st->program, verb, NULL};
     int ends[2];
-    if (st->process.pid || st->failures >= MOST_FAILURES ||
+    if (st->process.pid || st->failures >= MOST_FAILURES || weft_interrupted() ||
         socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
         return;
     const weft_child_start_options options = {
@@ -43,12 +45,25 @@ void weft_child_starter_close(weft_child_starter *st)
     st->ready = false;
 }
 
-/* Reads the next message within `ms`. */
-static bool receive(const weft_child_starter *st, int ms, weft_child_answer *answer)
+/* Reads the next message, if there is one. */
+static bool receive(const weft_child_starter *st, weft_child_answer *answer)
 {
-    struct pollfd fd = {st->socket, POLLIN, 0};
-    return poll(&fd, 1, ms) == 1 &&
-           recv(st->socket, answer, sizeof *answer, MSG_DONTWAIT) == sizeof *answer;
+    return recv(st->socket, answer, sizeof *answer, MSG_DONTWAIT) == sizeof *answer;
+}
+
+/* Waits for the answer to an order. Without one in time, the connection ends before the last look:
+ * a child that answers later cannot tell its number, and ends before it does anything. */
+static bool receive_answer(const weft_child_starter *st, weft_child_answer *answer, bool *late)
+{
+    const int ms = st->answer_ms ? st->answer_ms : ANSWER_MS;
+    for (int waited = 0; waited < ms && !weft_interrupted(); waited += POLL_MS) {
+        struct pollfd fd = {st->socket, POLLIN, 0};
+        if (poll(&fd, 1, POLL_MS) != 0)
+            return receive(st, answer);
+    }
+    *late = true;
+    (void)shutdown(st->socket, SHUT_RDWR);
+    return receive(st, answer);
 }
 
 /* Whether the starter has said that it is ready. *failed: it has ended. */
@@ -56,7 +71,7 @@ static bool is_ready(weft_child_starter *st, bool *failed)
 {
     weft_child_answer first;
     struct pollfd fd = {st->socket, 0, 0}; /* POLLHUP alone: the end of the connection */
-    st->ready = st->ready || receive(st, 0, &first);
+    st->ready = st->ready || receive(st, &first);
     *failed = poll(&fd, 1, 0) != 0;
     return st->ready && !*failed;
 }
@@ -112,23 +127,21 @@ pid_t weft_child_starter_fork(weft_child_starter *st, const weft_child_start_opt
     const size_t bytes = write_order(o, message);
     const int descriptors[WEFT_CHILD_DESCRIPTORS] = {streams[0], streams[1], streams[2], o->lock};
     weft_child_answer answer = -1;
-    bool failed = false;
+    bool failed = false, late = false;
     if (!bytes || !st->process.pid)
         return 0;
     if (is_ready(st, &failed)) {
         /* Only while the child loses its parent: orphans of other children are not the server's. */
         failed = prctl(PR_SET_CHILD_SUBREAPER, 1) != 0 ||
                  !send_order(st, message, bytes, descriptors, o->lock >= 0 ? 4 : 3) ||
-                 !receive(st, ANSWER_MS, &answer) || answer <= 0;
+                 !receive_answer(st, &answer, &late) || answer <= 0;
         prctl(PR_SET_CHILD_SUBREAPER, 0);
-        if (!failed)
-            return answer;
     }
-    if (failed) {
+    if (failed || late) {
         st->failures++;
         weft_debug("serve: the process that starts children has failed");
         weft_child_starter_close(st);
         weft_child_starter_open(st);
     }
-    return 0;
+    return answer > 0 && !failed ? answer : 0;
 }

@@ -32,7 +32,8 @@ typedef struct weft_child_starter {
     weft_child process;
     int socket;
     bool ready;
-    int failures; /* starters that did not answer; after some, none is started any more */
+    int answer_ms; /* of the wait for an answer; 0: a second. A request to stop ends the wait. */
+    int failures;  /* starters that did not answer; after some, none is started any more */
 } weft_child_starter;
 
 /* Starts the process, if there is none. It is ready later. */
