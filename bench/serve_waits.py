@@ -24,6 +24,7 @@ JOBS, ROUNDS = int(os.environ.get("JOBS", "60")), int(os.environ.get("ROUNDS", "
 # frames, steps
 SIZES = ((5, 30), (13, 30), (13, 60), (13, 120))
 SHARED = {"share": ["--policy", "share", "--ranks", "2"], "elastic": ["--policy", "share", "--ranks", "2", "--elastic"]}
+DEGREES = {}  # prices by ranks, by size
 FINAL = ("completed", "failed", "cancelled", "parked")
 
 
@@ -73,6 +74,10 @@ class Server:
         self.process.wait()
 
 
+def size_of(job):
+    return job["request"]["frames"], job["request"]["steps"]
+
+
 def request(size):
     return {"prompt": "a red circle moving left", "frames": size[0], "width": 64, "height": 64, "steps": size[1]}
 
@@ -80,6 +85,7 @@ def request(size):
 def alone(server, size):
     """Predicted seconds of a video without others, with the start."""
     price = server.call("/v1/jobs/price", request(size))
+    DEGREES[size] = price.get("degrees")
     return price["expected_end"] - price["expected_start"]
 
 
@@ -89,10 +95,10 @@ def keep(policy, load, number, seconds, runs):
         return
     with open(os.environ["RAW"], "a", encoding="utf-8") as file:
         for p, job in runs:
-            size = (job["request"]["frames"], job["request"]["steps"])
+            size = size_of(job)
             file.write(json.dumps({"policy": policy, "load": load, "trace": number, "size": size, "alone": seconds[size], "arrival": p["arrival"],
                                    "deadline": p["deadline"], "price": job["price"]["seconds"], "expected_end": p["expected_end"],
-                                   "range": p["expected_end_range"], "end": job["end"], "spent": job["seconds_spent"]}) + "\n")
+                                   "range": p["expected_end_range"], "end": job["end"], "spent": job["seconds_spent"], "ranks": job.get("ranks")}) + "\n")
 
 
 def run(folder, policy, load, profile, number):
@@ -130,16 +136,43 @@ def replay(folder, policy, runs):
         return json.load(file)["policies"][0]
 
 
+def shared_sizes(runs):
+    """The sizes of a trace as `weft simulate serve --degrees` reads them: the prices on one and two ranks, by the measured seconds per
+    predicted one of the jobs that ended on as many ranks."""
+    prices = {size: {d["ranks"]: d["seconds"] for d in degrees} for size, degrees in DEGREES.items()}
+    ratios = {ranks: [job["seconds_spent"] / prices[size_of(job)][ranks] for _, job in runs if job["ranks"] == ranks] for ranks in (1, 2)}
+    both = statistics.median(ratios[1] + ratios[2])
+    pace = {ranks: statistics.median(found) if found else both for ranks, found in ratios.items()}
+    return {"sizes": [{"name": f"{frames}-{steps}", "steps": steps, "decode_seconds": 0, "share": 1,
+                       "step_seconds": [pace[ranks] * prices[frames, steps][ranks] / steps for ranks in (1, 2)]} for frames, steps in SIZES]}
+
+
+def replay_shared(folder, policy, runs):
+    """Like replay, on two ranks that jobs share."""
+    first, trace, table, out = min(p["arrival"] for p, _ in runs), folder + "/trace.jsonl", folder + "/sizes.json", folder + "/out.json"
+    with open(table, "w", encoding="utf-8") as file:
+        json.dump(shared_sizes(runs), file)
+    with open(trace, "w", encoding="utf-8") as file:
+        for p, job in runs:
+            file.write(json.dumps({"arrival": p["arrival"] - first, "size": "%d-%d" % size_of(job), "deadline": p["deadline"] - first}) + "\n")
+    subprocess.run([WEFT, "simulate", "serve", trace, "--degrees", table, "--workers", "2", "--predictions", "--out", out], check=True,
+                   stdout=subprocess.DEVNULL)
+    with open(out, encoding="utf-8") as file:
+        name = {"share": "weft-start", "elastic": "weft"}[policy]
+        return next(one for one in json.load(file)["policies"] if one["policy"] == name)
+
+
 def row(folder, policy, load, traces):
     runs = [pair for trace in traces for pair in trace]
     took = [job["end"] - p["arrival"] for p, job in runs]
     more = ["-", "-", "-", "-"]
+    simulated = [(replay_shared if policy in SHARED else replay)(folder, policy, trace) for trace in traces]
+    exact, best = (100 * statistics.mean(s["prediction"][key] for s in simulated) for key in ("near", "bound"))
+    more[2:] = f"{exact:.0f}", f"{best:.0f}"
     if policy not in SHARED:
-        simulated = [replay(folder, policy, trace) for trace in traces]
         least = statistics.mean(s["least_mean"] for s in simulated)
-        exact, best = (100 * statistics.mean(s["prediction"][key] for s in simulated) for key in ("near", "bound"))
         free = statistics.mean(s["above_bound"] for s in simulated)
-        more = [f"{100 * (statistics.mean(took) / least - 1):.1f}", f"{100 * free:.1f}", f"{exact:.0f}", f"{best:.0f}"]
+        more[:2] = f"{100 * (statistics.mean(took) / least - 1):.1f}", f"{100 * free:.1f}"
     met = sum(job["end"] <= p["deadline"] for p, job in runs)
     errors = [abs((p["expected_end"] - p["arrival"]) / (job["end"] - p["arrival"]) - 1) for p, job in runs]
     return (f"| {load} | {policy} | {len(runs)} | {100 * met / len(runs):.0f} | {statistics.mean(took):.2f} | {quantile(took, 0.95):.2f} | "

@@ -2,6 +2,7 @@
 
 #include "cli/simulate_serve.h"
 #include "cli/text_output.h"
+#include "plan/queue/elastic_futures.h"
 #include "plan/queue/elastic_report.h"
 #include "plan/queue/elastic_trace_file.h"
 
@@ -129,8 +130,12 @@ weft_status weft_simulate_devices(const weft_args *args, const char *trace)
         WEFT_GO(weft_elastic_trace_write(weft_args_string(args, "--save"), jobs, count));
     for (int i = 0; i < WEFT_ELASTIC_POLICIES; i++) {
         rules.policy = (weft_elastic_policy)i;
-        if (has_degree(&table, rules.policy, rules.devices))
-            WEFT_GO(weft_elastic_replay(&rules, jobs, count, &scores[done++]));
+        if (!has_degree(&table, rules.policy, rules.devices))
+            continue;
+        WEFT_GO(weft_elastic_replay(&rules, jobs, count, &scores[done]));
+        if (weft_args_flag(args, "--predictions"))
+            WEFT_GO(weft_elastic_predict_trace(&rules, jobs, count, &scores[done].prediction));
+        done++;
     }
     WEFT_GO(print_elastic(args, scores, done, &rules));
 out:

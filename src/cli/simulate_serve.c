@@ -2,6 +2,7 @@
 
 #include "cli/simulate_devices.h"
 #include "cli/text_output.h"
+#include "plan/queue/queue_futures.h"
 #include "plan/queue/queue_report.h"
 #include "plan/queue/queue_trace.h"
 #include "plan/queue/queue_trace_file.h"
@@ -114,12 +115,8 @@ weft_status weft_simulate_serve(const weft_args *args)
     if (words != 2)
         return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_NOWHERE,
                           "give one trace: weft simulate serve FILE.jsonl, or poisson");
-    if (weft_args_string(args, "--degrees")) {
-        if (weft_args_flag(args, "--predictions"))
-            return weft_error(WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = "--predictions"),
-                              "this option has no effect with --degrees; remove it");
+    if (weft_args_string(args, "--degrees"))
         return weft_simulate_devices(args, word[1]);
-    }
     if (weft_args_flag(args, "--round-seconds"))
         return weft_error(WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = "--round-seconds"),
                           "this option has an effect only with --degrees; remove it");

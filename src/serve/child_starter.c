@@ -52,7 +52,7 @@ static bool receive(const weft_child_starter *st, weft_child_answer *answer)
 }
 
 /* Waits for the answer to an order. Without one in time, the connection ends before the last look:
- * a child that answers later cannot tell its number, and ends before it does anything. */
+ * a child that answers later cannot send its number, and ends before it does anything. */
 static bool receive_answer(const weft_child_starter *st, weft_child_answer *answer, bool *late)
 {
     const int ms = st->answer_ms ? st->answer_ms : ANSWER_MS;

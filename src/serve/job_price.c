@@ -51,9 +51,10 @@ static bool find_one(weft_serve_request *r, const json_t *video, weft_job_price 
 
 static void add_degree(json_t *list, int64_t ranks, const weft_price *price)
 {
-    json_array_append_new(list, json_pack("{s:I, s:f, s:I, s:s}", "ranks", (json_int_t)ranks,
-                                          "seconds", price->seconds, "bytes",
-                                          (json_int_t)price->bytes, "layout", price->layout));
+    json_array_append_new(list,
+                          json_pack("{s:I, s:f, s:f, s:I, s:s}", "ranks", (json_int_t)ranks,
+                                    "seconds", price->seconds, "decode_seconds", price->decode,
+                                    "bytes", (json_int_t)price->bytes, "layout", price->layout));
 }
 
 /* Asks for every number of ranks at once. If none fits, the refusal is the one of a single rank,
@@ -108,7 +109,7 @@ weft_status weft_job_price_size(const weft_server *s, const weft_job_price *pric
     weft_queue_job job = {.request = text, .seconds = price->seconds};
     const weft_status_code status = WEFT_ALLOCATED(text, "a price");
     if (text)
-        weft_share_size(&job, true, s->pace > 0 ? s->pace : 1, s->finish, s->options->ranks, size);
+        weft_share_size(&job, true, &s->rank_seconds, s->options->ranks, size);
     free(text);
     json_decref(with);
     return status;

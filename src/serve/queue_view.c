@@ -126,7 +126,7 @@ static weft_status read_past(weft_queue_view *v, weft_queue_store *store,
 
 /* The seconds of the first jobs by their ranks. */
 static weft_status read_sizes(weft_queue_view *v, weft_queue_store *store,
-                              const weft_share_moment *m, double finish)
+                              const weft_share_moment *m)
 {
     weft_queue_job job;
     bool found;
@@ -135,9 +135,36 @@ static weft_status read_sizes(weft_queue_view *v, weft_queue_store *store,
         WEFT_TRY(weft_queue_store_at(store, v->entries[i].number, &job, &found));
         if (!found)
             continue;
-        weft_share_size(&job, m->elastic, v->pace, finish, m->ranks, &v->sizes[i]);
+        weft_share_size(&job, m->elastic, m->table, m->ranks, &v->sizes[i]);
         weft_queue_job_free(&job);
     }
+    return WEFT_OK;
+}
+
+/* The past jobs, which could have any ranks. A job that was deleted since is missing. */
+static weft_status read_past_sizes(weft_queue_view *v, weft_queue_store *store,
+                                   const weft_share_moment *m)
+{
+    weft_queue_job job;
+    bool found;
+    int64_t count = 0;
+    WEFT_TRY(WEFT_NEW(v->past_sizes, WEFT_QUEUE_PAST, "the past of the queue"));
+    WEFT_TRY(WEFT_NEW(v->past_jobs, WEFT_QUEUE_PAST, "the past of the queue"));
+    for (int64_t i = 0; i < v->past_count; i++) {
+        const weft_queue_entry *e = &v->past[i].entry;
+        WEFT_TRY(weft_queue_store_at(store, e->number, &job, &found));
+        if (!found)
+            continue;
+        job.remaining = 0; /* as it was accepted */
+        weft_share_size(&job, true, m->table, m->ranks, &v->past_sizes[count]);
+        weft_queue_job_free(&job);
+        v->past_jobs[count] = (weft_elastic_job){.size = &v->past_sizes[count],
+                                                 .arrival = e->arrival,
+                                                 .deadline = e->deadline,
+                                                 .priority = e->priority};
+        count++;
+    }
+    v->past_count = count;
     return WEFT_OK;
 }
 
@@ -161,8 +188,10 @@ static weft_status read_jobs(weft_queue_view *v, weft_queue_store *store,
     for (int64_t i = 0; i < v->count; i++)
         v->entries[i].seconds = fmax(0, v->entries[i].seconds + m->finish);
     WEFT_TRY(read_past(v, store, m));
-    if (m->share)
-        WEFT_TRY(read_sizes(v, store, m->share, m->finish));
+    if (m->share) {
+        WEFT_TRY(read_sizes(v, store, m->share));
+        WEFT_TRY(read_past_sizes(v, store, m->share));
+    }
     v->version = version;
     return WEFT_OK;
 }
@@ -266,6 +295,8 @@ void weft_queue_view_free(weft_queue_view *v)
     weft_free(v->mates);
     weft_free(v->past);
     weft_free(v->sizes);
+    weft_free(v->past_sizes);
+    weft_free(v->past_jobs);
     weft_queue_owners_free(&v->owners);
     *v = (weft_queue_view){0};
 }

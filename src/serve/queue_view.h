@@ -39,6 +39,8 @@ typedef struct weft_queue_view {
     int64_t mate_count;
     weft_queue_run *past; /* [WEFT_QUEUE_PAST] the newest first, with their seconds by the pace */
     int64_t past_count;
+    weft_elastic_size *past_sizes; /* [WEFT_QUEUE_PAST] of the past, if jobs share ranks; owned */
+    weft_elastic_job *past_jobs;   /* [WEFT_QUEUE_PAST] the past, if jobs share ranks; owned */
     weft_queue_owners owners;
     double pace;              /* of the seconds */
     double first_seconds;     /* of the first job by the pace, without its progress and `finish` */

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "plan/cluster/cluster.h"
 #include "serve/http_server.h"
+#include "serve/served_files.h"
 #include "serve/supervisor.h"
 #include "serve/webhook.h"
 #include "serve/webhook_sender.h"
@@ -162,7 +163,7 @@ static weft_status serve(weft_server *s)
 {
     int port;
     char address[128];
-    WEFT_TRY(weft_supervisor_recover(s));
+    WEFT_TRY(weft_served_files_recover(s));
     WEFT_TRY(weft_webhook_sender_start(s));
     WEFT_TRY(weft_http_server_start(s, &port));
     const char *listen = s->options->listen;

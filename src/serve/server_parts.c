@@ -28,41 +28,46 @@ void weft_server_changed(weft_server *s, const char *id)
     pthread_cond_broadcast(&s->job_ended);
 }
 
-/* Seconds until the end of a group's job. */
-static double left_of(const weft_server *s, const weft_served_group *g)
+/* Seconds until the end of the job of a group that shares the ranks. */
+static double left_of(const weft_served_group *g)
 {
     double step;
-    const double pace = s->pace > 0 ? s->pace : 1,
-                 left = weft_job_seconds_left_since(&g->progress, pace * g->decode,
-                                                    weft_now() - g->told, &step);
-    return left >= 0 ? left : fmax(0, g->start + pace * g->batch.seconds - (weft_now() - g->since));
+    const double left =
+        weft_job_seconds_left_since(&g->progress, g->ending, weft_now() - g->told, &step);
+    return left >= 0 ? left : fmax(0, g->start + g->stepping + g->ending - (weft_now() - g->since));
 }
 
-static int degree_index(int64_t ranks)
+/* The steps of weft_share_held. */
+static int64_t steps_left(const weft_worker_progress *p)
 {
-    int k = 0;
-    while (1 << k < ranks)
-        k++;
-    return k;
+    const int64_t steps = weft_job_steps(p) - p->done;
+    return p->total == 0 ? 0 : steps > 0 ? steps : -1;
 }
 
-/* The running jobs and the idle workers of shared ranks. */
+/* The running jobs, and the starts and seconds of others, of shared ranks. */
 static void set_share(weft_server *s)
 {
     weft_share_moment *m = &s->share;
+    double cold = 0;
     *m = (weft_share_moment){.now = weft_server_time(),
                              .ranks = s->options->ranks,
                              .elastic = s->options->elastic,
-                             .change = s->rules.stop + fmax(s->cold, s->rules.start),
-                             .warm = s->rules.start};
-    for (const weft_served_group *g = s->groups; g < s->groups + s->group_count; g++) {
-        const int64_t steps = weft_job_steps(&g->progress) - g->progress.done;
-        if (g->running[0])
-            m->held[m->count++] = (weft_share_held){g->number, g->ranks, left_of(s, g) + s->finish,
-                                                    g->progress.total ? steps : 0};
-        else if (g->worker)
-            m->idle[degree_index(g->ranks)]++;
+                             .starts = {.retire = s->retire},
+                             .table = &s->rank_seconds};
+    for (int k = 0; k < WEFT_ELASTIC_DEGREES && 1 << k <= m->ranks; k++) {
+        const weft_rank_seconds known = weft_rank_table_of(m->table, k);
+        m->starts.warm[k] = known.warm;
+        m->starts.cold[k] = known.cold;
+        m->slowness[k] = known.slowness;
+        cold = fmax(cold, known.cold);
     }
+    m->change = s->rules.stop + s->retire + cold;
+    for (const weft_served_group *g = s->groups; g < s->groups + s->group_count; g++)
+        if (g->running[0])
+            m->held[m->count++] =
+                (weft_share_held){g->number, g->ranks, left_of(g), steps_left(&g->progress)};
+        else if (g->worker)
+            m->starts.idle[weft_share_degree(g->ranks)]++;
 }
 
 weft_status weft_server_queue(weft_server *s, const weft_queue_view **view)

@@ -40,6 +40,12 @@ typedef struct weft_served_group {
     double since;  /* weft_now() of the start of the running job */
     double told;   /* weft_now() of the last progress */
     double scale;  /* seconds of the price per predicted second on these ranks; 0: 1 */
+    /* expected seconds of the running job's steps, and of its end, on shared ranks */
+    double stepping, ending;
+    double step_price;    /* seconds of a step by the price */
+    double crowd;         /* share of the other ranks that run jobs */
+    double crowd_seconds; /* the sum of crowd over time, until `crowd_at` */
+    double crowd_at;      /* weft_now() of the last change of `crowd` */
 } weft_served_group;
 
 typedef struct weft_server {
@@ -72,9 +78,12 @@ typedef struct weft_server {
     bool stopping;
     weft_served_group groups[WEFT_SERVE_GROUPS];
     int group_count;
-    bool shares;             /* several jobs run at the same time, on ranks of their own */
-    weft_share_moment share; /* written by weft_server_queue */
-    double cold;             /* measured seconds of the start of a job and its worker; 0: unknown */
+    bool shares;                  /* several jobs run at the same time, on ranks of their own */
+    weft_share_moment share;      /* written by weft_server_queue */
+    weft_rank_table rank_seconds; /* measured, of shared ranks */
+    double retire;   /* mean measured seconds until an idle worker has ended; 0: unknown */
+    int64_t retires; /* measured */
+    double cold;     /* measured seconds of the start of a job and its worker; 0: unknown */
     /* jobs up to this number are not batched: one of their batches was refused */
     int64_t unbatched;
     double pace;                 /* measured seconds per predicted second of jobs; 0: unknown */

@@ -4,9 +4,6 @@
 
 #include "serve/server_parts.h"
 
-/* Removes files that no job has, and of deleted and cancelled jobs, after an earlier server's end.
- * Waits until an earlier server's worker has ended. */
-weft_status weft_supervisor_recover(weft_server *server);
 /* Lock held, any thread; call before the store applies PAUSE, CANCEL or DELETE. If the worker has
  * the job, it is asked to stop now: its step ends while the change is written to the disk. The
  * state of a job that is cancelled or deleted is not saved. If the change cannot be stored, the job

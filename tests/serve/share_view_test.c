@@ -79,25 +79,37 @@ static void expect_starts(const weft_queue_view *v, int count, const weft_share_
 
 Test(share_view, a_size_has_the_steps_that_remain)
 {
+    static const weft_rank_table twice = {.at = {{.count = 1, .pace = 2},
+                                                 {.count = 1, .pace = 2},
+                                                 {.count = 1, .pace = 2}}},
+                                 ends = {.at = {{.finish = 0.25, .finishes = 1}}};
     weft_elastic_size s;
     weft_queue_job job = {.request = (char *)(uintptr_t)("{" DEGREES ", \"ranks\": 2}"),
                           .seconds = 5};
-    weft_share_size(&job, false, 2, 0, 4, &s);
+    weft_share_size(&job, false, &twice, 4, &s);
     cr_assert(s.steps == 10 && s.step[0] == 2 && s.step[1] == 1.2 && s.step[2] == 1 &&
               isinf(s.step[3]) && s.decode == 0);
-    weft_share_size(&job, false, 1, 0, 2, &s);
+    weft_share_size(&job, false, NULL, 2, &s);
     cr_assert(s.step[1] == 0.6 && isinf(s.step[2])); /* more ranks than the server has */
-    weft_share_size(&job, false, 1, 0.25, 2, &s);
+    weft_share_size(&job, false, &ends, 2, &s);
     cr_assert_eq(s.decode, 0.25); /* the end of a video has no steps */
     job.started = 900;
     job.remaining = 2; /* of 5 seconds: 4 of 10 steps */
-    weft_share_size(&job, false, 1, 0, 4, &s);
+    weft_share_size(&job, false, NULL, 4, &s);
     cr_assert(s.steps == 4 && isinf(s.step[0]) && s.step[1] == 0.6 && isinf(s.step[2]));
-    weft_share_size(&job, true, 1, 0, 4, &s);
+    weft_share_size(&job, true, NULL, 4, &s);
     cr_assert(s.steps == 4 && s.step[0] == 1 && s.step[2] == 0.5);
     job.request = (char *)(uintptr_t) "{\"steps\": 5}"; /* of a server without shared ranks */
-    weft_share_size(&job, false, 1, 0, 4, &s);
+    weft_share_size(&job, false, NULL, 4, &s);
     cr_assert(s.steps == 2 && isinf(s.step[0]) && isinf(s.step[1]) && s.step[2] == 1);
+    job = (weft_queue_job){
+        .request = (char *)(uintptr_t) "{\"steps\": 5, \"degrees\": [{\"ranks\": 1, \"seconds\": "
+                                       "12, \"decode_seconds\": 2}]}",
+        .seconds = 12};
+    weft_share_size(&job, false, &ends, 4, &s); /* without the decoding */
+    cr_assert(s.steps == 5 && s.step[0] == 2 && s.decode == 2.25);
+    cr_assert_eq(weft_share_step_price(&job, 1), 2);
+    cr_assert_eq(weft_share_step_price(&job, 2), 0);
 }
 
 Test(share_view, jobs_start_on_free_ranks)
@@ -154,7 +166,7 @@ Test(share_view, forecasts)
     }
     const weft_queue_job job = {.request = (char *)(uintptr_t)("{" DEGREES "}"), .seconds = 5};
     const weft_queue_entry last = {.number = 9, .seconds = 5, .rank = 9, .arrival = 1000};
-    weft_share_size(&job, false, 1, 0, 4, &size);
+    weft_share_size(&job, false, NULL, 4, &size);
     cr_assert_eq(weft_queue_view_predict(&v, &last, "", &size, &f), WEFT_OK);
     /* together with d: each has one of two ranks */
     cr_assert(f.position == 4 && f.start == 1010 && f.end == 1020, "%g to %g", f.start, f.end);
@@ -168,15 +180,58 @@ Test(share_view, idle_workers_are_warm)
     weft_queue_view v = {0};
     open_store();
     share.change = 2;
-    share.warm = 0.5;
+    for (int k = 0; k < WEFT_ELASTIC_DEGREES; k++) {
+        share.starts.cold[k] = 2;
+        share.starts.warm[k] = 0.5;
+    }
     add("a", WIDE, 21, 0);
     for (int warm = 0; warm < 2; warm++) {
-        share.idle[2] = warm;
+        share.starts.idle[2] = warm;
         weft_queue_view_free(&v);
         update(&v);
         const double end = weft_queue_view_find(&v, 1)->end;
         cr_assert_float_eq(end, 1000 + (warm ? 0.5 : 2) + 21, 1e-9, "%g", end);
     }
+    weft_queue_view_free(&v);
+    close_store();
+}
+
+/* Jobs side by side are slower, and faster when one has ended. */
+Test(share_view, jobs_slow_each_other)
+{
+    weft_queue_view v = {0};
+    open_store();
+    share.ranks = 2;
+    share.slowness[0] = 2;
+    add("a", WIDE, 21, 0);
+    hold("a", 1, 1, 8, 0);
+    add("b", "{" DEGREES "}", 5, 0);
+    update(&v);
+    const double ends[] = {1016, 1018}; /* 8 s of both in 16 s, and the rest of b alone */
+    for (int i = 0; i < 2; i++) {
+        const double end = weft_queue_view_find(&v, i + 1)->end;
+        cr_assert_float_eq(end, ends[i], 1e-9, "%d: %g", i, end);
+    }
+    weft_queue_view_free(&v);
+    close_store();
+}
+
+/* --elastic: a running job gives a rank to the job that waits, in the forecast as in the decision. */
+Test(share_view, forecasts_change_ranks)
+{
+    weft_queue_view v = {0};
+    open_store();
+    share.ranks = 2;
+    share.elastic = true;
+    add("a", WIDE, 21, 0);
+    hold("a", 1, 2, 20.5, 10);
+    update(&v);
+    cr_assert_float_eq(weft_queue_view_find(&v, 1)->end, 1020.5, 1e-9);
+    add("b", "{" DEGREES "}", 5, 0);
+    update(&v);
+    const weft_queue_forecast *a = weft_queue_view_find(&v, 1), *b = weft_queue_view_find(&v, 2);
+    cr_assert(b->start < 1001 && b->end < 1020.5 && a->end > 1020.5, "%g %g %g", b->start, b->end,
+              a->end);
     weft_queue_view_free(&v);
     close_store();
 }

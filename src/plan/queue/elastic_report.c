@@ -1,5 +1,7 @@
 #include "plan/queue/elastic_report.h"
 
+#include "plan/queue/queue_report.h"
+
 #include <math.h>
 #include <stdio.h>
 
@@ -65,6 +67,9 @@ void weft_elastic_scores_print(const weft_elastic_score *scores, int count, weft
             weft_buf_printf(out, "  %6.1f%%\n", 100 * s->error);
         }
     }
+    for (int i = 0; i < count; i++)
+        weft_queue_prediction_print(&scores[i].prediction,
+                                    weft_elastic_policy_name(scores[i].policy), i == 0, out);
 }
 
 json_t *weft_elastic_scores_json(const weft_elastic_score *scores, int count,
@@ -81,6 +86,8 @@ json_t *weft_elastic_scores_json(const weft_elastic_score *scores, int count,
             s->p95, "p99", s->p99, "resizes", (json_int_t)s->resizes, "used", s->used);
         if (one && s->error >= 0)
             json_object_set_new(one, "error", json_real(s->error));
+        if (one && s->prediction.jobs)
+            json_object_set_new(one, "prediction", weft_queue_prediction_json(&s->prediction));
         json_array_append_new(list, one);
     }
     return json_pack("{s:I, s:f, s:f, s:o}", "devices", (json_int_t)rules->devices,

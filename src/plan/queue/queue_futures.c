@@ -102,83 +102,10 @@ static weft_status replay_future(const weft_queue_rules *rules, const weft_queue
     return WEFT_OK;
 }
 
-/* The relative error from which on a wait is not close; the compared waits are a future's, and
- * longer ones by multiples of a share. */
-#define CLOSE          0.3
-#define CANDIDATE_STEP 0.06
-enum { CANDIDATES = 5 };
-
-/* ---- outlooks ------------------------------------------------------------------------------- */
-
-static int compare(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-static double quantile(const double *sorted, int64_t count, double share)
-{
-    const int64_t at = (int64_t)ceil(share * (double)count) - 1;
-    return sorted[at < 0 ? 0 : at];
-}
-
-static bool is_near(double predicted, double wait)
-{
-    return fabs(predicted - wait) <= WEFT_QUEUE_NEAR * wait;
-}
-
-/* How close a predicted wait is to the waits of the futures: 1 for an equal one, less for others.
- * The seconds of jobs are predictions, too: a wait just within WEFT_QUEUE_NEAR counts little. */
-static double closeness(const double *ends, int64_t count, double now, double wait)
-{
-    double sum = 0;
-    for (int64_t i = 0; i < count; i++) {
-        const double error = (wait / fmax(ends[i] - now, 1e-9) - 1) / CLOSE;
-        sum += fmax(0, 1 - error * error);
-    }
-    return sum;
-}
-
-/* The end whose wait is closest to the waits of the futures: a wait, or somewhat longer. */
-static void find_end(const double *ends, int64_t count, double now, weft_queue_outlook *o)
-{
-    double most = -1, best = 0;
-    for (int64_t i = 0; i < CANDIDATES * count; i++) {
-        const double wait =
-            (ends[i / CANDIDATES] - now) * (1 + CANDIDATE_STEP * (double)(i % CANDIDATES));
-        const double found = closeness(ends, count, now, wait);
-        if (found > most) {
-            most = found;
-            best = wait;
-        }
-    }
-    o->end = now + best;
-}
-
-/* The largest share of the waits that are near to one prediction: a wait is on its lower edge. */
-static double most_near(const double *ends, int64_t count, double now)
-{
-    const double edge = (1 + WEFT_QUEUE_NEAR) * (1 - 1e-9);
-    int64_t most = 0;
-    for (int64_t i = 0; i < count; i++) {
-        int64_t near = 0;
-        for (int64_t k = 0; k < count; k++)
-            near += is_near((ends[i] - now) * edge, ends[k] - now);
-        most = near > most ? near : most;
-    }
-    return (double)most / (double)count;
-}
-
 static void summarize(futures *f, int64_t job, double now, weft_queue_outlook *o)
 {
-    double *starts = f->starts + job * f->number, *ends = f->ends + job * f->number;
-    qsort(starts, (size_t)f->number, sizeof *starts, compare);
-    qsort(ends, (size_t)f->number, sizeof *ends, compare);
-    find_end(ends, f->number, now, o);
-    o->start = fmin(quantile(starts, f->number, 0.5), o->end);
-    o->bound = most_near(ends, f->number, now);
-    o->earliest = quantile(ends, f->number, 0.05);
-    o->latest = quantile(ends, f->number, 0.95);
+    weft_queue_outlook_of(f->starts + job * f->number, f->ends + job * f->number, f->number, now,
+                          o);
 }
 
 weft_status weft_queue_foresee(const weft_queue_rules *rules, const weft_queue_run *jobs,
@@ -299,24 +226,13 @@ static int compare_arrivals(const void *a, const void *b)
 
 static weft_status judge(const trace *t, weft_queue_prediction *p)
 {
-    double *errors;
-    WEFT_TRY(WEFT_NEW(errors, t->count, "the figures of %" PRId64 " jobs", t->count));
-    for (int64_t i = 0; i < t->count; i++) {
-        const double arrival = t->jobs[i].entry.arrival, wait = t->jobs[i].end - arrival,
-                     predicted = t->outlooks[i].end - arrival, slack = 1e-6 * wait;
-        errors[i] = fabs(predicted / wait - 1);
-        p->near += is_near(predicted, wait);
-        p->in_range += t->jobs[i].end >= t->outlooks[i].earliest - slack &&
-                       t->jobs[i].end <= t->outlooks[i].latest + slack;
-        p->bound += t->bounds[i];
-    }
-    qsort(errors, (size_t)t->count, sizeof *errors, compare);
-    p->jobs = t->count;
-    p->error = quantile(errors, t->count, 0.5);
-    p->near /= (double)t->count;
-    p->in_range /= (double)t->count;
-    p->bound /= (double)t->count;
-    weft_free(errors);
+    weft_queue_judged *list;
+    WEFT_TRY(WEFT_NEW(list, t->count, "the figures of %" PRId64 " jobs", t->count));
+    for (int64_t i = 0; i < t->count; i++)
+        list[i] = (weft_queue_judged){t->jobs[i].entry.arrival, t->jobs[i].end, t->outlooks[i],
+                                      t->bounds[i], 0};
+    weft_queue_judge(list, t->count, p);
+    weft_free(list);
     return WEFT_OK;
 }
 

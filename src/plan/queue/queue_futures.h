@@ -3,6 +3,7 @@
 #ifndef WEFT_PLAN_QUEUE_FUTURES_H
 #define WEFT_PLAN_QUEUE_FUTURES_H
 
+#include "plan/queue/queue_outlook.h"
 #include "plan/queue/queue_replay.h"
 
 /* Most futures of a prediction; past jobs that make a future, and the fewest that do. */
@@ -11,21 +12,12 @@ enum { WEFT_QUEUE_FUTURES = 32, WEFT_QUEUE_PAST = 64, WEFT_QUEUE_PAST_LEAST = 8 
 /* The number and rank of the first later job. */
 #define WEFT_QUEUE_LATER (INT64_MAX / 2)
 
-/* The relative error by which a predicted wait may differ from the actual one. */
-#define WEFT_QUEUE_NEAR 0.25
-
 /* The past that makes the futures. */
 typedef struct weft_queue_past {
     const weft_queue_run *jobs; /* accepted jobs; may have arrived in any order */
     int64_t count;
     double gap; /* mean seconds between arrivals; 0: no later jobs */
 } weft_queue_past;
-
-typedef struct weft_queue_outlook {
-    double start, end;       /* end: its wait is close to the waits of the most futures */
-    double earliest, latest; /* of the end: quantiles 5 % and 95 % */
-    double bound; /* largest share of the futures that have waits near to one prediction */
-} weft_queue_outlook;
 
 /* Mean seconds between `count` arrivals since `first`. More work than the workers do would never
  * end, so a gap that implies it, such as of jobs that were sent together, is lengthened. */
@@ -42,16 +34,6 @@ weft_status weft_queue_foresee(const weft_queue_rules *rules, const weft_queue_r
                                int64_t count, const double *used, int64_t owners, double now,
                                const weft_queue_past *past, int64_t futures,
                                weft_queue_outlook *outlooks);
-
-/* How well the ends of a trace were predicted when their jobs arrived. */
-typedef struct weft_queue_prediction {
-    int64_t jobs;
-    double error;    /* median of |predicted wait / actual wait - 1| */
-    double near;     /* share of the jobs whose wait was near */
-    double in_range; /* share of the jobs that ended between `earliest` and `latest` */
-    double bound;    /* near of predictions that know the frequency and sizes of all jobs of the
-                        trace, but not the jobs that come */
-} weft_queue_prediction;
 
 /* Replays a trace, and predicts each job at its arrival from the past jobs. Refuses a trace that
  * takes much longer than minutes. */

@@ -9,6 +9,26 @@ static int compare_seconds(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+void weft_queue_prediction_print(const weft_queue_prediction *p, const char *policy, bool first,
+                                 weft_buf *out)
+{
+    if (!p->jobs)
+        return;
+    if (first)
+        weft_buf_printf(out,
+                        "\npredicted at arrival: seconds until the end\n"
+                        "%-10s %12s %12s %12s %15s\n",
+                        "policy", "median error", "within 25 %", "in its range", "bound of 25 %");
+    weft_buf_printf(out, "%-10s %11.1f%% %11.1f%% %11.1f%% %14.1f%%\n", policy, 100 * p->error,
+                    100 * p->near, 100 * p->in_range, 100 * p->bound);
+}
+
+json_t *weft_queue_prediction_json(const weft_queue_prediction *p)
+{
+    return json_pack("{s:f, s:f, s:f, s:f}", "median_error", p->error, "near", p->near, "in_range",
+                     p->in_range, "bound", p->bound);
+}
+
 /* The least value that a share of the sorted values does not exceed. */
 static double quantile(const double *sorted, int64_t count, double share)
 {
@@ -59,17 +79,9 @@ static double share_met(const weft_queue_score *s)
 /* A table of the predictions, if they were asked for. */
 static void print_predictions(const weft_queue_score *scores, int count, weft_buf *out)
 {
-    if (!scores->prediction.jobs)
-        return;
-    weft_buf_printf(out, "\npredicted at arrival: seconds until the end\n");
-    weft_buf_printf(out, "%-6s %12s %12s %12s %15s\n", "policy", "median error", "within 25 %",
-                    "in its range", "bound of 25 %");
-    for (int i = 0; i < count; i++) {
-        const weft_queue_prediction *p = &scores[i].prediction;
-        weft_buf_printf(out, "%-6s %11.1f%% %11.1f%% %11.1f%% %14.1f%%\n",
-                        weft_queue_policy_name(scores[i].policy), 100 * p->error, 100 * p->near,
-                        100 * p->in_range, 100 * p->bound);
-    }
+    for (int i = 0; i < count; i++)
+        weft_queue_prediction_print(&scores[i].prediction, weft_queue_policy_name(scores[i].policy),
+                                    i == 0, out);
 }
 
 void weft_queue_scores_print(const weft_queue_score *scores, int count, weft_buf *out)
@@ -112,11 +124,8 @@ static json_t *score_json(const weft_queue_score *s)
         json_object_set_new(json, "least_mean", json_real(s->bound));
         json_object_set_new(json, "above_bound", json_real(s->mean / s->bound - 1));
     }
-    const weft_queue_prediction *p = &s->prediction;
-    if (json && p->jobs)
-        json_object_set_new(json, "prediction",
-                            json_pack("{s:f, s:f, s:f, s:f}", "median_error", p->error, "near",
-                                      p->near, "in_range", p->in_range, "bound", p->bound));
+    if (json && s->prediction.jobs)
+        json_object_set_new(json, "prediction", weft_queue_prediction_json(&s->prediction));
     return json;
 }
 

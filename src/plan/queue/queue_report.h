@@ -16,6 +16,12 @@ typedef struct weft_queue_score {
     weft_queue_prediction prediction;       /* jobs 0: not asked */
 } weft_queue_score;
 
+/* A row of a table of predictions, after the heads of its columns if it is the `first`. Jobs 0:
+ * prints nothing. */
+void weft_queue_prediction_print(const weft_queue_prediction *prediction, const char *policy,
+                                 bool first, weft_buf *out);
+json_t *weft_queue_prediction_json(const weft_queue_prediction *prediction);
+
 /* Replays a trace with the rules of one policy. `jobs` receives the results. `owners`: number of
  * owners. */
 weft_status weft_queue_score_replay(const weft_queue_rules *rules, weft_queue_run *jobs,

@@ -300,28 +300,61 @@ Test(elastic, tables_are_checked)
     unlink(path);
 }
 
-/* A start on an idle worker of the same devices takes `warm` seconds; another start takes `change`
- * seconds and ends idle workers if it needs their devices. */
+/* A start on an idle worker of the same devices takes `warm` seconds; another start takes `cold`
+ * seconds, and first ends idle workers if it needs their devices. */
 Test(elastic, idle_workers_start_fast)
 {
     enum { JOBS = 4 };
     static const weft_elastic_size narrow = {"narrow", 1, {1, INFINITY, INFINITY, INFINITY}, 0, 1},
                                    wide = {"wide", 1, {INFINITY, 1, INFINITY, INFINITY}, 0, 1};
-    const int64_t workers[WEFT_ELASTIC_DEGREES] = {2};
-    const weft_elastic_rules rules = {.policy = WEFT_ELASTIC_START,
-                                      .devices = 2,
-                                      .change = 0.5,
-                                      .workers = workers,
-                                      .warm = 0.125};
+    const weft_elastic_starts starts = {
+        .idle = {2}, .warm = {0.125, 0.25}, .cold = {0.5, 1}, .retire = 0.0625};
+    const weft_elastic_rules rules = {
+        .policy = WEFT_ELASTIC_START, .devices = 2, .change = 9, .starts = &starts};
     weft_elastic_job jobs[JOBS] = {{.size = &narrow, .arrival = 1},
                                    {.size = &wide, .arrival = 10},
                                    {.size = &wide, .arrival = 20},
                                    {.size = &narrow, .arrival = 30}};
     cr_assert_eq(weft_elastic_replay(&rules, jobs, JOBS, NULL), WEFT_OK);
-    const double ends[JOBS] = {1 + 0.125 + 1, 10 + 0.5 + 1, 20 + 0.125 + 1, 30 + 0.5 + 1};
+    const double ends[JOBS] = {1 + 0.125 + 1, 10 + 1.0625 + 1, 20 + 0.25 + 1, 30 + 0.5625 + 1};
     for (int i = 0; i < JOBS; i++)
         cr_assert_eq(jobs[i].end, ends[i], "job %d: %g", i, jobs[i].end);
     const weft_elastic_rules cold = {.policy = WEFT_ELASTIC_START, .devices = 2, .change = 0.5};
     cr_assert_eq(weft_elastic_replay(&cold, jobs, JOBS, NULL), WEFT_OK);
     cr_assert(jobs[0].end == 2.5 && jobs[2].end == 21.5);
+}
+
+/* A job is slower while another one runs, and only then. */
+Test(elastic, jobs_slow_each_other)
+{
+    static const weft_elastic_size narrow = {"narrow", 4, {1, INFINITY, INFINITY, INFINITY}, 0, 1};
+    const double crowded[WEFT_ELASTIC_DEGREES] = {2, 1, 1, 1};
+    const weft_elastic_rules rules = {
+        .policy = WEFT_ELASTIC_START, .devices = 2, .crowded = crowded};
+    weft_elastic_job jobs[] = {{.size = &narrow, .arrival = 0}, {.size = &narrow, .arrival = 2}};
+    cr_assert_eq(weft_elastic_replay(&rules, jobs, 2, NULL), WEFT_OK);
+    cr_assert_eq(jobs[0].end, 2 + 2 * 2, "%g", jobs[0].end);
+    cr_assert_eq(jobs[1].end, 6 + 2, "%g", jobs[1].end);
+    /* the seconds of a job that is held have its present slowness */
+    weft_elastic_job held[] = {{.size = &narrow, .held = 1, .busy = 2}, {.size = &narrow}};
+    weft_elastic_size none = narrow;
+    none.steps = 0;
+    held[0].size = &none;
+    cr_assert_eq(weft_elastic_replay(&rules, held, 2, NULL), WEFT_OK);
+    cr_assert(held[0].end == 4 && held[1].end == 4 + 2, "%g %g", held[0].end, held[1].end);
+}
+
+/* Steps between two decisions, and the decoding on the devices of the last step. */
+Test(elastic, decisions_are_rare)
+{
+    static const weft_elastic_size size = {"a", 8, {1, 0.5, INFINITY, INFINITY}, 3, 1};
+    weft_elastic_rules rules = {
+        .policy = WEFT_ELASTIC_WEFT, .devices = 2, .interval = 2, .whole = true};
+    weft_elastic_job jobs[] = {{.size = &size, .arrival = 0}, {.size = &size, .arrival = 0.5}};
+    cr_assert_eq(weft_elastic_replay(&rules, jobs, 2, NULL), WEFT_OK);
+    /* the second job waits for four steps of 0.5 s, and then each has one device */
+    cr_assert(jobs[1].start == 2 && jobs[0].end == 2 + 4 + 3, "%g %g", jobs[1].start, jobs[0].end);
+    rules.interval = 0;
+    cr_assert_eq(weft_elastic_replay(&rules, jobs, 2, NULL), WEFT_OK);
+    cr_assert_eq(jobs[1].start, 0.5, "%g", jobs[1].start);
 }

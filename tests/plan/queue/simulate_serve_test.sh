@@ -64,10 +64,29 @@ fifo, srpt = (p["prediction"] for p in json.load(open("predicted.json"))["polici
 assert fifo["near"] == 1 and fifo["in_range"] == 1 and fifo["median_error"] < 1e-6, fifo
 assert 0.9 < srpt["near"] <= srpt["bound"] + 0.03 and srpt["median_error"] < 0.1, srpt
 P
-    bad option-no-effect --predictions serve poisson --degrees none.json --predictions
     # a queue that grows without end is refused at once
     timeout 60 "$WEFT" simulate serve poisson --jobs 4000 --load 3 >/dev/null || fail "a high load"
     bad option-invalid --predictions serve poisson --jobs 4000 --load 3 --predictions
+}
+# A video alone on devices that are hardly used is predicted exactly; with a load, nearly as well as the bound permits.
+shared_ends_are_predicted() {
+    echo '{"sizes": [{"name": "a", "steps": 20, "step_seconds": [1, 0.6], "decode_seconds": 1, "share": 1}, {"name": "b", "steps": 40, "step_seconds": [3, 1.6],
+        "decode_seconds": 1, "share": 1}]}' >two.json
+    for load in 0.01 0.7; do
+        "$WEFT" simulate serve poisson --degrees two.json --workers 2 --jobs 40 --load $load --predictions --out "shared-$load.json" >predicted.txt || fail "--predictions"
+    done
+    grep -q "^weft-start .*%$" predicted.txt && grep -q "^predicted at arrival" predicted.txt || fail_with predicted.txt "no table"
+    python3 -S - <<'P' || fail "the predictions"
+import json
+for load in ("0.01", "0.7"):
+    for p in json.load(open(f"shared-{load}.json"))["policies"]:
+        q = p["prediction"]
+        if load == "0.01":
+            assert q["near"] > 0.95 and q["median_error"] < 1e-6, (load, p)
+        elif p["policy"] in ("weft", "weft-start"):
+            assert q["near"] <= q["bound"] + 0.05 and q["near"] > q["bound"] - 0.15, (load, p)
+P
+    bad option-invalid --predictions serve poisson --degrees two.json --workers 2 --jobs 4000 --load 3 --predictions
 }
 # Devices: weft's policy meets the most deadlines; equal seeds give equal figures.
 devices_are_shared() {
@@ -116,6 +135,7 @@ P
 }
 check "figures agree" figures_agree
 check "ends are predicted" ends_are_predicted
+check "shared ends are predicted" shared_ends_are_predicted
 check "measured ends" measured_ends_are_compared
 check "devices are shared" devices_are_shared
 check "refusals" refusals
