@@ -59,8 +59,8 @@ void weft_job_measure_shared_end(const weft_supervisor *v)
                                 .steps = (double)steps,
                                 .crowd = (last->crowd_seconds - first->crowd_seconds) / seconds,
                                 .actual = seconds});
-    if (v->denoised > 0 && v->end.event == WEFT_QUEUE_FINISHED)
-        weft_rank_mean_add(&r->finish, &r->finishes, weft_now() - v->denoised - v->group->decode);
+    if (v->denoised > 0 && v->group->decode > 0)
+        weft_rank_mean_add(&r->ending, &r->endings, (weft_now() - v->denoised) / v->group->decode);
 }
 
 void weft_job_measure_retired(const weft_supervisor *v)

@@ -13,7 +13,7 @@ double weft_job_measure_expected_start(const weft_supervisor *group);
 void weft_job_measure_start(weft_supervisor *group);
 /* Notes a progress of a job on shared ranks. */
 void weft_job_measure_steps(weft_supervisor *group);
-/* Measures the seconds of the steps of a job on shared ranks that has finished or was stopped. */
+/* Measures the seconds of the steps of the last run of a finished job on shared ranks. */
 void weft_job_measure_shared_end(const weft_supervisor *group);
 /* An idle worker of shared ranks has ended. */
 void weft_job_measure_retired(const weft_supervisor *group);

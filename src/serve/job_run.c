@@ -18,7 +18,7 @@ void weft_job_run_end(weft_supervisor *v, const weft_worker_end *end)
                                     .remaining = v->discards ? 0 : weft_job_measure_remaining(v)};
     if (event == WEFT_QUEUE_FINISHED)
         weft_job_measure_end(v);
-    if (v->server->shares && (event == WEFT_QUEUE_FINISHED || event == WEFT_QUEUE_STOPPED))
+    if (v->server->shares && event == WEFT_QUEUE_FINISHED)
         weft_job_measure_shared_end(v);
     if (event == WEFT_QUEUE_STOPPED && v->signalled)
         v->server->freed = weft_now() - v->stopped;

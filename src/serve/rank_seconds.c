@@ -133,7 +133,7 @@ weft_rank_seconds weft_rank_table_of(const weft_rank_table *t, int degree)
         runs[k] = t->at[k].count;
         warms[k] = t->at[k].warms;
         colds[k] = t->at[k].colds;
-        ends[k] = t->at[k].finishes;
+        ends[k] = t->at[k].endings;
     }
     const int run = nearest(runs, degree), warm = nearest(warms, degree),
               cold = nearest(colds, degree), end = nearest(ends, degree);
@@ -148,6 +148,6 @@ weft_rank_seconds weft_rank_table_of(const weft_rank_table *t, int degree)
     s.count = run >= 0;
     s.warm = warm >= 0 ? t->at[warm].warm : 0;
     s.cold = cold >= 0 ? t->at[cold].cold : s.warm;
-    s.finish = end >= 0 ? t->at[end].finish : 0;
+    s.ending = end >= 0 ? t->at[end].ending : s.pace;
     return s;
 }

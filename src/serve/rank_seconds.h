@@ -27,9 +27,9 @@ typedef struct weft_rank_seconds {
     double pace, crowded, step;         /* fitted */
     double slowness;                    /* mean seconds with a crowd of 1, per second alone */
     /* means of the last jobs: seconds of a start on an idle worker, of a start with a new worker,
-     * and of the end of a video beyond its predicted decoding */
-    double warm, cold, finish;
-    int64_t warms, colds, finishes;
+     * and of the end of a video per predicted second of its decoding */
+    double warm, cold, ending;
+    int64_t warms, colds, endings;
 } weft_rank_seconds;
 
 /* Seconds on 1, 2, 4 and 8 ranks. */
@@ -42,7 +42,8 @@ void weft_rank_seconds_add(weft_rank_seconds *seconds, const weft_rank_run *run)
 /* Adds a value to a mean of the last ones. */
 void weft_rank_mean_add(double *mean, int64_t *count, double value);
 /* The seconds on `1 << degree` ranks, without the runs. Unknown ones are taken from other numbers
- * of ranks, or else are a pace of 1 and starts of 0 seconds. */
+ * of ranks, or else are a pace of 1 and starts of 0 seconds. An unknown end has
+ * the pace. */
 weft_rank_seconds weft_rank_table_of(const weft_rank_table *table, int degree);
 /* Seconds of steps. */
 double weft_rank_seconds_of(const weft_rank_seconds *seconds, double predicted, double steps,

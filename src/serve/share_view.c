@@ -68,7 +68,7 @@ void weft_share_size(const weft_queue_job *job, bool elastic, const weft_rank_ta
         const weft_rank_seconds s = weft_rank_table_of(table ? table : &unknown, k);
         size->step[k] = can ? weft_rank_seconds_of(&s, price, steps, 0) / steps : INFINITY;
         if (can && !found)
-            size->decode = fmax(0, decode + s.finish);
+            size->decode = decode * s.ending;
         found = found || can;
     }
     if (!found) {

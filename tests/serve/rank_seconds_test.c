@@ -69,6 +69,7 @@ Test(rank_seconds, what_is_unknown_is_like_other_ranks)
     weft_rank_mean_add(&t.at[0].warm, &t.at[0].warms, 1);
     s = weft_rank_table_of(&t, 3);
     cr_assert(s.pace > 1 && s.step == 0 && s.slowness == 1, "a pace alone");
+    cr_assert_eq(s.ending, s.pace);
     cr_assert(s.cold == 3 && s.warm == 1.5);
     s = weft_rank_table_of(&t, 1);
     cr_assert(s.step == t.at[1].step && s.slowness == t.at[1].slowness);

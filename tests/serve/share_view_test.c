@@ -82,7 +82,7 @@ Test(share_view, a_size_has_the_steps_that_remain)
     static const weft_rank_table twice = {.at = {{.count = 1, .pace = 2},
                                                  {.count = 1, .pace = 2},
                                                  {.count = 1, .pace = 2}}},
-                                 ends = {.at = {{.finish = 0.25, .finishes = 1}}};
+                                 ends = {.at = {{.ending = 1.125, .endings = 1}}};
     weft_elastic_size s;
     weft_queue_job job = {.request = (char *)(uintptr_t)("{" DEGREES ", \"ranks\": 2}"),
                           .seconds = 5};
@@ -91,8 +91,6 @@ Test(share_view, a_size_has_the_steps_that_remain)
               isinf(s.step[3]) && s.decode == 0);
     weft_share_size(&job, false, NULL, 2, &s);
     cr_assert(s.step[1] == 0.6 && isinf(s.step[2])); /* more ranks than the server has */
-    weft_share_size(&job, false, &ends, 2, &s);
-    cr_assert_eq(s.decode, 0.25); /* the end of a video has no steps */
     job.started = 900;
     job.remaining = 2; /* of 5 seconds: 4 of 10 steps */
     weft_share_size(&job, false, NULL, 4, &s);
