@@ -58,7 +58,8 @@ void weft_job_measure_shared_end(const weft_supervisor *v)
             r, &(weft_rank_run){.predicted = v->group->step_price * (double)steps,
                                 .steps = (double)steps,
                                 .crowd = (last->crowd_seconds - first->crowd_seconds) / seconds,
-                                .actual = seconds});
+                                .actual = seconds,
+                                .cold = v->cold});
     if (v->denoised > 0 && v->group->decode > 0)
         weft_rank_mean_add(&r->ending, &r->endings, (weft_now() - v->denoised) / v->group->decode);
 }

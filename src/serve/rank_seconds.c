@@ -1,14 +1,12 @@
 #include "serve/rank_seconds.h"
 
 #include <math.h>
-#include <stdbool.h>
 
 /* The weight of a run, per newer run. */
 #define KEPT 0.85
-/* Weight of the assumption that jobs do not slow each other and that a price lacks nothing, in runs
- * that deviate from this assumption wholly. Without it, runs of one size would determine neither.
- */
-#define PRIOR 0.05
+/* Weights of the assumptions that jobs do not slow each other and that a price lacks nothing, in runs
+ * that deviate from them wholly. Without them, runs of one size would determine neither. */
+static const double priors[] = {0, 0.05, 0.05};
 /* A job is not slowed to more than this many times its seconds. */
 #define MOST_SLOWNESS 4
 
@@ -65,7 +63,7 @@ static void fit(const weft_rank_seconds *s, const bool uses[UNKNOWNS], double fo
         sum += weight;
     }
     for (int i = 1; i < UNKNOWNS; i++)
-        a[i][i] += PRIOR * unit[i] / sum + (uses[i] ? 0 : 1);
+        a[i][i] += priors[i] * unit[i] / sum + (uses[i] ? 0 : 1);
     solve(a, found);
 }
 
@@ -85,8 +83,11 @@ void weft_rank_seconds_add(weft_rank_seconds *s, const weft_rank_run *run)
 {
     bool uses[UNKNOWNS] = {true, true, true};
     double found[UNKNOWNS];
-    if (!(run->predicted > 0 && run->actual > 0 && run->steps > 0))
+    if (!(run->predicted > 0 && run->actual > 0 && run->steps > 0) || (run->cold && s->is_warm))
         return;
+    if (!run->cold && !s->is_warm)
+        s->count = 0; /* forgets the cold ones */
+    s->is_warm = !run->cold;
     s->runs[s->count++ % WEFT_RANK_RUNS] = *run;
     fit(s, uses, found);
     uses[1] = found[1] > 0;

@@ -11,6 +11,8 @@
 
 #include "plan/queue/elastic_sizes.h"
 
+#include <stdbool.h>
+
 enum { WEFT_RANK_RUNS = 24 };
 
 /* Steps that were measured. */
@@ -19,11 +21,13 @@ typedef struct weft_rank_run {
     double steps;
     double crowd;  /* mean, 0 to 1 */
     double actual; /* seconds */
+    bool cold;     /* of the first job of a worker, which is slower */
 } weft_rank_run;
 
 typedef struct weft_rank_seconds {
     weft_rank_run runs[WEFT_RANK_RUNS]; /* the oldest is replaced */
     int64_t count;                      /* of all runs; 0: nothing is known */
+    bool is_warm;                       /* the runs are not cold */
     double pace, crowded, step;         /* fitted */
     double slowness;                    /* mean seconds with a crowd of 1, per second alone */
     /* means of the last jobs: seconds of a start on an idle worker, of a start with a new worker,
@@ -37,7 +41,7 @@ typedef struct weft_rank_table {
     weft_rank_seconds at[WEFT_ELASTIC_DEGREES];
 } weft_rank_table;
 
-/* Fits the seconds to one more run. */
+/* Fits the seconds to one more run. A cold one counts only while all are. */
 void weft_rank_seconds_add(weft_rank_seconds *seconds, const weft_rank_run *run);
 /* Adds a value to a mean of the last ones. */
 void weft_rank_mean_add(double *mean, int64_t *count, double value);

@@ -48,6 +48,18 @@ Test(rank_seconds, one_size_is_a_pace)
     cr_assert_eq(s.count, 30);
 }
 
+/* The first job of a worker is slower: it counts until another job is known. */
+Test(rank_seconds, cold_jobs_are_slower)
+{
+    weft_rank_seconds s = {0};
+    for (int i = 0; i < 3; i++)
+        weft_rank_seconds_add(&s, &(weft_rank_run){0.5, 20, 0, 2, .cold = true});
+    cr_assert_float_eq(weft_rank_seconds_of(&s, 0.5, 20, 0), 2, 1e-6);
+    weft_rank_seconds_add(&s, &(weft_rank_run){0.5, 20, 0, 1});
+    weft_rank_seconds_add(&s, &(weft_rank_run){0.5, 20, 0, 2, .cold = true});
+    cr_assert_float_eq(weft_rank_seconds_of(&s, 0.5, 20, 0), 1, 1e-6);
+}
+
 /* The newest jobs determine the seconds. */
 Test(rank_seconds, a_machine_changes)
 {
