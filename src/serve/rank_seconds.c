@@ -4,8 +4,8 @@
 
 /* The weight of a run, per newer run. */
 #define KEPT 0.85
-/* Weights of the assumptions that jobs do not slow each other and that a price lacks nothing, in runs
- * that deviate from them wholly. Without them, runs of one size would determine neither. */
+/* Weights of assumptions, that jobs do not slow each other and that a price lacks nothing, in runs
+ * with a deviation of 100 %. Otherwise runs of one size would determine neither. */
 static const double priors[] = {0, 0.05, 0.05};
 /* A job is not slowed to more than this many times its seconds. */
 #define MOST_SLOWNESS 4
