@@ -165,6 +165,7 @@ typedef struct weft_model_size {
     int64_t edited;
     /* Latent frames of WEFT_PORT_HISTORY, _2X and _4X; 0 (default): as published. */
     int64_t history[3];
+    int64_t history_area[2]; /* their rows and columns; 0 (default): of the latents */
     uint64_t present_ports; /* bit p: optional port p is present */
 } weft_model_size;
 
@@ -652,6 +653,9 @@ struct weft_family {
     /* Pipelines whose models edit images with sizes of their own. Ends with a class_name of NULL.
      * NULL: none */
     const weft_edit_pipeline *edit_pipeline;
+    /* Pipeline that denoises latents of several sizes in sequence, by the stages of its scheduler.
+     * NULL: none */
+    const char *staged_pipeline;
     /* default frame rate of the pipeline, frames per second; 0: 16 */
     double fps;
     /* pipeline's guidance method (diffusion/guidance.h); NULL: embedded, or cfg */

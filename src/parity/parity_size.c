@@ -98,8 +98,11 @@ static weft_status find_video_size(const weft_parity *p, const weft_port_row *ro
 
 void weft_parity_size_history(const weft_stored_tensor *t, weft_port port, weft_model_size *size)
 {
-    if (port >= WEFT_PORT_HISTORY && port <= WEFT_PORT_HISTORY_4X)
-        size->history[port - WEFT_PORT_HISTORY] = t->rank == 5 ? t->dim[2] : 0;
+    if (port < WEFT_PORT_HISTORY || port > WEFT_PORT_HISTORY_4X)
+        return;
+    size->history[port - WEFT_PORT_HISTORY] = t->rank == 5 ? t->dim[2] : 0;
+    for (int d = 0; d < 2; d++)
+        size->history_area[d] = t->rank == 5 ? t->dim[3 + d] : 0;
 }
 
 weft_status weft_parity_find_size(weft_parity *p)

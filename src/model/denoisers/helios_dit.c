@@ -9,7 +9,8 @@
  *   cross-attention of x alone to the text
  *   x --> norm, modulate, project --unpatch--> prediction
  *
- * All frames have given time positions (latent_history.h).
+ * All frames have given time positions (latent_history.h). The history may have other rows and
+ * columns than the chunk; positions of both count from 0.
  * Shape letters: B batch, S tokens of the chunk, H of the history, C width. */
 #include "graph/builder_helpers.h"
 #include "model/config_fields.h"
@@ -198,11 +199,8 @@ static int streams_of(weft_graph *g, const helios *c, const weft_ports *in, cons
     static const char *const layers[] = {"patch_short", "patch_mid", "patch_long"};
     const weft_value latents = in->at[WEFT_PORT_LATENTS];
     const int64_t width = c->wan.heads * c->wan.head_dim;
-    const weft_latent_history history = {.width = width,
-                                         .layer = layers,
-                                         .theta = c->theta,
-                                         .axes = c->axes,
-                                         .size = {size[1], size[2]}};
+    weft_latent_history history = {
+        .width = width, .layer = layers, .theta = c->theta, .axes = c->axes};
     weft_history_part part[WEFT_LATENT_HISTORIES];
     int64_t first = 0;
     const int chunk = c->history;
@@ -214,10 +212,14 @@ static int streams_of(weft_graph *g, const helios *c, const weft_ports *in, cons
             part[i] = weft_latent_history_part(g, in, i, latents);
         first = first_positions(g, part);
         s[0] = (stream){.reads_text = !c->cross_chunk_only};
+        for (int d = 0; d < 2; d++)
+            history.size[d] = weft_dim(g, part[0].latents, 2 + d) / c->wan.patch[1 + d];
         s[0].x = weft_latent_history_tokens(g, &history, part, s[0].rope);
     }
     const weft_value index =
         weft_latent_history_index(g, in->at[WEFT_PORT_INDEX], latents, first, size[0]);
+    history.size[0] = size[1];
+    history.size[1] = size[2];
     weft_latent_history_rope(g, &history, index, 1, s[chunk].rope);
     return chunk + 1;
 }
@@ -361,7 +363,8 @@ static const weft_key_mapping mappings[] = {
 const weft_family weft_family_helios_dit = {
     .class_name = "HeliosTransformer3DModel", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
-    .library = "diffusers", .pipeline = "HeliosPipeline", .autoencoder = "AutoencoderKLWan",
+    .library = "diffusers", .pipeline = "HeliosPipeline",
+    .staged_pipeline = "HeliosPyramidPipeline", .autoencoder = "AutoencoderKLWan",
     .marks = {"has_multi_term_memory_patch", "zero_history_timestep"},
     .config_bytes = sizeof(helios), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,

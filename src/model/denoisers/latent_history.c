@@ -144,10 +144,12 @@ weft_value weft_latent_history_tokens(weft_graph *g, const weft_latent_history *
 
 weft_shape weft_latent_history_shape(const weft_model_size *s, weft_port port, int64_t channels)
 {
+    const int64_t rows = s->history_area[0] ? s->history_area[0] : s->height,
+                  columns = s->history_area[1] ? s->history_area[1] : s->width;
     for (int i = 0; i < WEFT_LATENT_HISTORIES; i++) {
         const int64_t frames = s->history[i] ? s->history[i] : published[i];
         if (port == ports[i])
-            return WEFT_SHAPE(s->batch, frames, s->height, s->width, channels);
+            return WEFT_SHAPE(s->batch, frames, rows, columns, channels);
         if (port == index_ports[i])
             return WEFT_SHAPE(s->batch, frames);
     }
