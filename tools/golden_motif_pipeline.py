@@ -5,10 +5,11 @@ checkout, with tools in PYTHONPATH.
 
     motif      text to video, with adaptive projected guidance
     motif_cfg  a variant of the same folder with classifier-free guidance
+    motif_zero_star, motif_zero_star2  variants with CFG-Zero*, in both formulations
     motif_i2v  a variant of the same folder with an image"""
 import torch
-from diffusers import (AdaptiveProjectedGuidance, AutoencoderKLWan, ClassifierFreeGuidance, FlowMatchEulerDiscreteScheduler,
-                       MotifVideoImage2VideoPipeline, MotifVideoPipeline, MotifVideoTransformer3DModel)
+from diffusers import (AdaptiveProjectedGuidance, AutoencoderKLWan, ClassifierFreeGuidance, ClassifierFreeZeroStarGuidance,
+                       FlowMatchEulerDiscreteScheduler, MotifVideoImage2VideoPipeline, MotifVideoPipeline, MotifVideoTransformer3DModel)
 from diffusers.models.autoencoders.vae import DiagonalGaussianDistribution
 from transformers import BatchFeature, SiglipImageProcessor, SiglipVisionConfig, T5Gemma2Encoder
 from transformers.models.t5gemma2.configuration_t5gemma2 import T5Gemma2EncoderConfig, T5Gemma2TextConfig
@@ -64,6 +65,10 @@ with torch.no_grad():
     guider = ClassifierFreeGuidance(guidance_scale=4.0)
     made = MotifVideoPipeline(**made_of, guider=guider)(latents=begin.clone(), **both).frames
     variant("motif", "cfg", made, guider=guider, prompt=PROMPT, negative=NEGATIVE, **asked)
+    for label, guider in ("zero_star", ClassifierFreeZeroStarGuidance()), ("zero_star2", ClassifierFreeZeroStarGuidance(
+            guidance_scale=3.0, zero_init_steps=2, use_original_formulation=True)):
+        made = MotifVideoPipeline(**made_of, guider=guider)(latents=begin.clone(), **both).frames
+        variant("motif", label, made, guider=guider, prompt=PROMPT, negative=NEGATIVE, **asked)
     DiagonalGaussianDistribution.sample = lambda self, generator=None: self.mode()  # as weft, which draws no sample
     made = MotifVideoImage2VideoPipeline(**made_of, guider=projected())(image=image, latents=begin.clone(), **both).frames
     given("motif", image_i2v=image)

@@ -152,7 +152,8 @@ static void combine_zero_star(const weft_guidance_params *g, float *conditional,
         float *c = conditional + at;
         const double alpha = dot(c, u, each) / (dot(u, u, each) + 1e-8);
         for (int64_t i = 0; i < each; i++)
-            c[i] = (float)((1 - s) * alpha * (double)u[i] + s * (double)c[i]);
+            c[i] = (float)((g->from_conditional ? (double)c[i] : alpha * (double)u[i]) +
+                           s * ((double)c[i] - alpha * (double)u[i]));
     }
 }
 

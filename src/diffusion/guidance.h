@@ -20,7 +20,7 @@ typedef struct weft_guidance_params {
     int64_t steps;              /* dynamic_cfg: steps of the trajectory */
     double eta, most, momentum; /* apg: share of the parallel part; norm limit; EMA momentum */
     float *average;             /* apg: [count], initially 0; NULL: none */
-    bool from_conditional;      /* apg: the update is added to the conditional prediction */
+    bool from_conditional; /* apg, zero_star: the update is added to the conditional prediction */
 } weft_guidance_params;
 
 typedef struct weft_guidance {

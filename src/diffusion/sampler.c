@@ -228,6 +228,29 @@ const weft_sampler weft_sampler_heun  = {"heun",  "Heun, two calls per step", NU
 const weft_sampler weft_sampler_consistency = {
     "consistency", "denoises and adds new noise, for consistency models", NULL, 2, step_stochastic};
 
+/* Keeps the sample of the first step. */
+static int one_array(const weft_solver *o)
+{
+    (void)o;
+    return 1;
+}
+
+/* The sample of the first step takes the place of new noise. */
+static weft_status_code step_dmd(weft_sampler_state *s)
+{
+    const weft_solver_step *step = &s->solver_step[s->step];
+    float *first = s->history, *data = s->scratch;
+    if (s->step == 0)
+        memcpy(first, s->x, (size_t)s->count * sizeof *first);
+    WEFT_TRY(weft_sampler_state_denoise(s, &step->from, data, NULL));
+    weft_sampler_state_mix(s->count, 2, (double[]){step->to.alpha, step->to.sigma},
+                           (const float *[]){data, first}, s->x);
+    return WEFT_OK;
+}
+
+const weft_sampler weft_sampler_dmd = {
+    "dmd", "denoises and adds the first noise again, for distilled Helios", one_array, 1, step_dmd};
+
 /* ---- running -------------------------------------------------------------------------------- */
 
 const weft_sampler *const weft_samplers[] = {&weft_sampler_euler,
@@ -242,6 +265,7 @@ const weft_sampler *const weft_samplers[] = {&weft_sampler_euler,
                                              &weft_sampler_ddpm,
                                              &weft_sampler_lcm,
                                              &weft_sampler_consistency,
+                                             &weft_sampler_dmd,
                                              &weft_sampler_res_2ab,
                                              &weft_sampler_res_2mid,
                                              &weft_sampler_cogvideox_dpm,

@@ -122,6 +122,7 @@ void weft_sampler_state_mix(int64_t count, int terms, const double *scale, const
 /* Returns ln(alpha / sigma): -inf at pure noise, inf at data. */
 double weft_noise_level_lambda(const weft_noise_level *level);
 
-extern const weft_sampler weft_sampler_euler, weft_sampler_heun, weft_sampler_consistency;
+extern const weft_sampler weft_sampler_euler, weft_sampler_heun, weft_sampler_consistency,
+    weft_sampler_dmd;
 
 #endif

@@ -12,6 +12,7 @@
 #include "diffusion/sampler_unipc.h"
 #include "diffusion/scheduler_flow.h"
 #include "diffusion/scheduler_levels.h"
+#include "diffusion/scheduler_stages.h"
 #include "diffusion/scheduler_ve.h"
 #include "diffusion/scheduler_vp.h"
 
@@ -39,6 +40,8 @@ static const weft_scheduler common = {
     .sigma_data = NAN,
     .rho = 7,
     .stages = 1,
+    .stage_range = {0, 1. / 3, 2. / 3, 1},
+    .gamma = 1. / 3,
 };
 
 static void flow(weft_scheduler *s)
@@ -65,6 +68,12 @@ static void helios(weft_scheduler *s)
     s->flow = true;
     s->solver.form = WEFT_SOLVER_BH2;
     s->stages = 3;
+}
+
+static void helios_dmd(weft_scheduler *s)
+{
+    helios(s);
+    s->shift_is_mu = true;
 }
 
 static void discrete(weft_scheduler *s)
@@ -145,6 +154,8 @@ const weft_scheduler_class weft_scheduler_classes[] = {
     ROW("FlowMatchLCMScheduler", consistency, flow, weft_check_flow, weft_lay_flow, ANY)
     {"HeliosScheduler", &weft_sampler_unipc, helios, weft_check_helios, weft_lay_helios,
      WEFT_GIVEN_NONE, .alone = true},
+    {"HeliosDMDScheduler", &weft_sampler_dmd, helios_dmd, weft_check_helios, weft_lay_helios,
+     WEFT_GIVEN_NONE, .alone = true},
     {NULL}};
 
 /* Sets of classes: bit i is row i. */
@@ -152,7 +163,7 @@ enum {
     FLOW_EULER = 1, FLOW_HEUN = 2, UNIPC = 4, DPM = 8, DDIM = 16, DDPM = 32, COG_DDIM = 64,
     COG_DPM = 128, LCM = 256, EDM_EULER = 512, EDM_DPM = 1024, PNDM = 2048, EULER = 4096,
     ANCESTRAL = 8192, LMS = 16384, SINGLE = 32768, FLOW_LCM = 65536, HELIOS = 131072,
-    ANY = 262143,
+    HELIOS_DMD = 262144, ANY = 524287, STAGED = HELIOS | HELIOS_DMD,
     CUTTING = UNIPC | DPM | DDIM | DDPM | LCM | EDM_DPM | SINGLE, /* dynamic thresholding */
     COG = COG_DDIM | COG_DPM, EDM = EDM_EULER | EDM_DPM, DPMS = DPM | SINGLE,
     MULTI = UNIPC | DPMS, BOTH_UNIPC = UNIPC | HELIOS, SOLVES = MULTI | HELIOS,
@@ -231,7 +242,7 @@ static const field fields[] = {
     {"beta_schedule",               CHOICE,  AT(betas.schedule),      TABLE, weft_betas_names},
     {"rescale_betas_zero_snr",      BOOL,    AT(betas.zero_snr),      RESCALED},
     {"snr_shift_scale",             F64,     AT(betas.snr_scale),     COG},
-    {"prediction_type",             CHOICE,  AT(prediction),  PREDICTS | HELIOS, PREDICTIONS},
+    {"prediction_type",             CHOICE,  AT(prediction),  PREDICTS | STAGED, PREDICTIONS},
     {"timestep_spacing",            CHOICE,  AT(spacing),             TIMED, spacings},
     {"timestep_type",               EITHER,  AT(continuous),          EULER, time_types},
     {"interpolation_type",          EITHER,  AT(log_linear),          EULER, interpolations},
@@ -256,11 +267,11 @@ static const field fields[] = {
     {"use_beta_sigmas",             BOOL,    AT(beta),                SPACED},
     {"use_lu_lambdas",              BOOL,    AT(lu),                  DPM},
     {"lambda_min_clipped",          F64,     AT(least_lambda),        DPMS},
-    {"use_flow_sigmas",             BOOL,    AT(flow),                SOLVES},
+    {"use_flow_sigmas",             BOOL,    AT(flow),                SOLVES | HELIOS_DMD},
     {"flow_shift",                  F64,     AT(shift),               MULTI},
-    {"shift",                       F64,     AT(shift),               SHIFTED | FLOW_HEUN | HELIOS},
-    {"use_dynamic_shifting",        BOOL,    AT(by_resolution),       MOVING | HELIOS},
-    {"time_shift_type",             EITHER,  AT(shift_is_mu),  MOVING | HELIOS, shift_types},
+    {"shift",                       F64,     AT(shift),               SHIFTED | FLOW_HEUN | STAGED},
+    {"use_dynamic_shifting",        BOOL,    AT(by_resolution),       MOVING | STAGED},
+    {"time_shift_type",             EITHER,  AT(shift_is_mu),  MOVING | STAGED, shift_types},
     {"base_shift",                  F64,     AT(base_shift),          SHIFTED},
     {"max_shift",                   F64,     AT(max_shift),           SHIFTED},
     {"base_image_seq_len",          I64,     AT(base_tokens),         SHIFTED},
@@ -275,9 +286,9 @@ static const field fields[] = {
     {"sigma_data",                  F64,     AT(sigma_data),          EDM | FLOW_EULER},
     {"rho",                         F64,     AT(rho),                 EDM},
     {"sigma_schedule",              EITHER,  AT(karras),              EDM, edm_spacings},
-    {"stages",                      I64,     AT(stages),              HELIOS},
-    {"stage_range",                 IGNORED, 0,                       HELIOS},
-    {"gamma",                       IGNORED, 0,                       HELIOS},
+    {"stages",                      I64,     AT(stages),              STAGED},
+    {"stage_range",                 IGNORED, 0,                       STAGED},
+    {"gamma",                       F64,     AT(gamma),               STAGED},
     {"scheduler_type",              EITHER,  AT(euler),               HELIOS, helios_types},
     {"thresholding",                NOTHING, 0,                       HELIOS},
     /* read by functions below */
@@ -532,6 +543,25 @@ static weft_status read_trained(const json_t *json, const char *where, int own, 
     return WEFT_OK;
 }
 
+/* Reads the shares of the times at which stages begin and end. Further items have no effect. */
+static weft_status read_stages(const json_t *json, const char *where, int own, weft_scheduler *s)
+{
+    const json_t *list = json_object_get(json, "stage_range");
+    if (!(own & STAGED) || s->stages < 2 || s->stages > WEFT_MAX_STAGES)
+        return WEFT_OK; /* checked by the class */
+    const size_t count = list && !json_is_null(list) ? json_array_size(list) : 4;
+    if (count < (size_t)s->stages + 1)
+        return refuse(where, "stage_range", list, "has not one item more than \"stages\"");
+    for (size_t i = 0; i <= (size_t)s->stages && list && !json_is_null(list); i++) {
+        s->stage_range[i] = json_number_value(json_array_get(list, i));
+        if (!json_is_number(json_array_get(list, i)) ||
+            !(s->stage_range[i] >= 0 && s->stage_range[i] <= 1) ||
+            (i && s->stage_range[i] <= s->stage_range[i - 1]))
+            return refuse(where, "stage_range", list, "does not rise from 0 to 1");
+    }
+    return WEFT_OK;
+}
+
 static weft_status check_numbers(const weft_scheduler *s, const char *where)
 {
     const weft_betas_config *b = &s->betas;
@@ -582,6 +612,7 @@ weft_status weft_scheduler_read(const json_t *json, const char *where, weft_sche
     WEFT_TRY(read_algorithm(json, where, own, &s));
     WEFT_TRY(read_corrector(json, where, own, &s));
     WEFT_TRY(read_trained(json, where, own, &s));
+    WEFT_TRY(read_stages(json, where, own, &s));
     s.betas.times = s.times;
     if (own & MULTI && s.flow)
         s.path = WEFT_PATH_FLOW;

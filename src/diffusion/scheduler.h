@@ -32,6 +32,9 @@ typedef enum weft_noise_path {
     WEFT_PATH_FLOW_EDM,
 } weft_noise_path;
 
+/* Most sizes of latents of a trajectory that begins with small latents (scheduler_stages.h). */
+enum { WEFT_MAX_STAGES = 4 };
+
 typedef struct weft_scheduler weft_scheduler;
 /* The user's settings of a sampling trajectory, in addition to the file's. */
 typedef struct weft_timestep_request {
@@ -40,6 +43,7 @@ typedef struct weft_timestep_request {
     double mu;           /* ln of a shift by resolution; NAN: none */
     const double *time;  /* [steps] times, from the highest; NULL: none */
     double end;          /* level at which the last step ends; NAN: the scheduler's */
+    int64_t stage;       /* of a scheduler with several stages, from 0: the smallest latents */
 } weft_timestep_request;
 
 /* Times that a class takes in place of its own: none, times of its table, or any. */
@@ -91,8 +95,10 @@ struct weft_scheduler {
     bool inverted;
     /* EDM; NAN in others: not given */
     double sigma_min, sigma_max, sigma_data, rho;
-    /* Helios: sizes of the latents, from the smallest; and Euler's method */
+    /* Helios: sizes of the latents, from the smallest (scheduler_stages.h); and Euler's method */
     int64_t stages;
+    double stage_range[WEFT_MAX_STAGES + 1]; /* shares of the times at which stages begin and end */
+    double gamma; /* covariance of the noise that is added between sizes (block_noise.h) */
     bool euler;
 };
 

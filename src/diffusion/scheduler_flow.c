@@ -6,6 +6,7 @@
 #include "diffusion/sampler_multistep.h"
 #include "diffusion/scheduler_levels.h"
 #include "diffusion/scheduler_space.h"
+#include "diffusion/scheduler_stages.h"
 
 #include <math.h>
 
@@ -71,8 +72,8 @@ static weft_noise_level middle(const weft_scheduler *s, const weft_noise_level *
     return weft_noise_level_flow(s, sigma, (double)s->times * (s->inverted ? 1 - sigma : sigma));
 }
 
-static void chain(const weft_scheduler *s, int64_t steps, const double *sigma,
-                  weft_solver_step *step)
+void weft_chain_flow(const weft_scheduler *s, int64_t steps, const double *sigma,
+                     weft_solver_step *step)
 {
     weft_noise_level next = {0};
     for (int64_t i = steps; i >= 0; i--) {
@@ -98,7 +99,7 @@ weft_status weft_lay_flow(const weft_scheduler *s, const weft_timestep_request *
     sigma[w->steps] = 0;
     if (s->path == WEFT_PATH_FLOW_EDM && !s->solver.ends_at_zero)
         sigma[w->steps] = sigma[w->steps - 1];
-    chain(s, w->steps, sigma, step);
+    weft_chain_flow(s, w->steps, sigma, step);
     /* the model gets given times as they are, and levels are shifted: as in the reference */
     for (int64_t i = 0; w->time && !s->inverted && i < w->steps; i++) {
         step[i].from.time = w->time[i];
@@ -114,13 +115,9 @@ out:
 
 weft_status weft_check_helios(const weft_scheduler *s, const char *where)
 {
-    if (s->stages != 1)
-        return weft_error(WEFT_MSG_SCHEDULER_UNSUPPORTED,
-                          WEFT_AT(.file = where, .key = "stages", WEFT_NUMBER(s->stages)),
-                          "%" PRId64 " sizes of latents are of HeliosPyramidPipeline, which is not "
-                          "supported; the scheduler of HeliosPipeline has 1",
-                          s->stages);
-    if (s->shift != 1)
+    if (s->stages != 1 || s->kind->sampler == &weft_sampler_dmd)
+        WEFT_TRY(weft_check_stages(s, where));
+    else if (s->shift != 1)
         return weft_error(WEFT_MSG_SCHEDULER_UNSUPPORTED,
                           WEFT_AT(.file = where, .key = "shift", WEFT_NUMBER(s->shift)),
                           "%g has no effect on the levels of the pipeline; use 1", s->shift);
@@ -128,9 +125,10 @@ weft_status weft_check_helios(const weft_scheduler *s, const char *where)
         return weft_error(WEFT_MSG_SCHEDULER_UNSUPPORTED,
                           WEFT_AT(.file = where, .key = "prediction_type",
                                   .value = weft_prediction_names[s->prediction]),
-                          "HeliosScheduler needs \"flow_prediction\", with \"predict_x0\" and "
-                          "\"use_flow_sigmas\" true");
-    return s->solver.lower_at_end || s->euler
+                          "%s needs \"flow_prediction\", with \"predict_x0\" and "
+                          "\"use_flow_sigmas\" true",
+                          s->kind->name);
+    return s->solver.lower_at_end || s->euler || s->kind->sampler == &weft_sampler_dmd
                ? WEFT_OK
                : weft_error(WEFT_MSG_SCHEDULER_UNSUPPORTED,
                             WEFT_AT(.file = where, .key = "lower_order_final"),
@@ -143,6 +141,8 @@ weft_status weft_lay_helios(const weft_scheduler *s, const weft_timestep_request
 {
     weft_timestep_request own = *w;
     double *sigma;
+    if (s->stages > 1)
+        return weft_lay_stage(s, w, step);
     if (w->sigma)
         return weft_lay_flow(s, w, step);
     WEFT_TRY(WEFT_NEW(sigma, w->steps, "%" PRId64 " noise levels", w->steps));

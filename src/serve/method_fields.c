@@ -24,6 +24,8 @@ static const struct kind {
     {"block_frames", "--block-frames", WEFT_METHOD_LEVELS},
     {"reasoning_frames", "--reasoning-frames", WEFT_METHOD_REASONING},
     {"reasoning_steps", "--reasoning-steps", WEFT_METHOD_REASONING},
+    {"stage_steps", "--stage-steps", WEFT_METHOD_STAGES},
+    {"first_section_steps", "--first-section-steps", WEFT_METHOD_STAGES},
     {"eta", "--eta", WEFT_METHOD_ANY},
     {"shift", "--shift", WEFT_METHOD_ANY},
     {"timesteps", "--timesteps", WEFT_METHOD_ANY},
@@ -33,6 +35,7 @@ static const struct kind {
     {"feature_cache", "--feature-cache", WEFT_METHOD_ANY},
     {"true_cfg_scale", "--true-cfg-scale", WEFT_METHOD_EMBEDDED},
     {"guidance_method", "--guidance-method", WEFT_METHOD_ANY},
+    {"zero_init_steps", "--zero-init-steps", WEFT_METHOD_ANY},
     {"guidance_rescale", "--guidance-rescale", WEFT_METHOD_ANY},
     {"audio_guidance_scale", "--audio-guidance-scale", WEFT_METHOD_SOUND},
     {"control_scale", "--control-scale", WEFT_METHOD_CONTROL},
@@ -136,8 +139,11 @@ int64_t weft_method_steps(const json_t *request)
 {
     const char *sigmas = json_string_value(json_object_get(request, "sigmas")),
                *times = json_string_value(json_object_get(request, "timesteps")),
+               *stages = json_string_value(json_object_get(request, "stage_steps")),
                *list = sigmas ? sigmas : times;
     int64_t count = list != NULL;
+    for (const char *at = stages; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+        count += strtoll(at, NULL, 10);
     for (const char *at = list; at && *at; at++)
         count += *at == ',';
     const char *last = sigmas ? strrchr(sigmas, ',') : NULL;

@@ -14,6 +14,7 @@ typedef enum weft_method_need {
     WEFT_METHOD_LEVELS,    /* a noise level per frame */
     WEFT_METHOD_SECTIONS,  /* sections in sequence */
     WEFT_METHOD_REASONING, /* reasoning frames */
+    WEFT_METHOD_STAGES,    /* latents of several sizes in sequence */
     WEFT_METHOD_EXPERTS,   /* two transformers */
     WEFT_METHOD_EMBEDDED,  /* an input for the guidance scale */
     WEFT_METHOD_DECODER,   /* a decoder with a timestep as input */
@@ -23,14 +24,14 @@ typedef enum weft_method_need {
     WEFT_METHOD_NEEDS
 } weft_method_need;
 
-enum { WEFT_METHOD_TEXT = 512, WEFT_METHOD_ARGUMENTS = 56, WEFT_METHOD_NUMBERS = 32 };
+enum { WEFT_METHOD_TEXT = 512, WEFT_METHOD_ARGUMENTS = 64, WEFT_METHOD_NUMBERS = 32 };
 
 /* Sets the options of `fields` in `request`. An option that `fields` does not have is the one of
  * `base` (NULL: none), if the model takes the option. takes: [WEFT_METHOD_NEEDS] of the model
  * `name`. WEFT_E_ARG: the error's key is the field. */
 weft_status weft_method_read(const json_t *fields, const json_t *base, const bool *takes,
                              const char *name, json_t *request);
-/* The number of steps of a stored request's timesteps or sigmas; 0: it has none. */
+/* The number of steps of a stored request's timesteps, sigmas or stages; 0: it has none. */
 int64_t weft_method_steps(const json_t *request);
 /* The options and the sampler of a stored request as "name=value;name=value", without '/'; "-":
  * none. Equal options have equal texts. */

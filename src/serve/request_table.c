@@ -11,6 +11,7 @@
 
 static const char *const window_modes[] = {"blend", "continue", "history", NULL};
 static const char *const orders[] = {"reverse", "forward", NULL};
+static const char *const first_steps[] = {"same", "double", NULL};
 static const char *const fits[] = {"stretch", "crop", NULL};
 
 static const weft_key keys[] = {
@@ -84,6 +85,11 @@ static const weft_key keys[] = {
      "frames of the video in the first steps (ChronoEdit)", .min = 0, .max = 100000},
     {"reasoning_steps", WEFT_KEY_I64, 0, "0", "steps", "steps with `reasoning_frames`", .min = 0,
      .max = 10000},
+    {"stage_steps", WEFT_KEY_STRING, 0, "", "",
+     "steps at each size of latents, from the smallest: 10,10,10; they set `steps`"},
+    {"first_section_steps", WEFT_KEY_ENUM, 0, "same", "",
+     "steps of the first section: as the others, or twice the steps (Helios-Distilled)",
+     .choices = first_steps},
     {"eta", WEFT_KEY_F64, 0, "0", "", "noise that the sampler ddim adds in each step", .min = 0,
      .max = 1},
     {"shift", WEFT_KEY_F64, 0, "0", "", "shift of the timestep schedule; 0: the model's own",
@@ -104,6 +110,9 @@ static const weft_key keys[] = {
      .max = 100},
     {"guidance_method", WEFT_KEY_STRING, 0, "", "",
      "how the branches of guidance are combined; default: the model's own"},
+    {"zero_init_steps", WEFT_KEY_I64, 0, "", "steps",
+     "first steps whose prediction is 0, with the method zero_star; default: the model's own",
+     .min = 0, .max = 10000},
     {"guidance_rescale", WEFT_KEY_F64, 0, "0", "",
      "share by which the prediction is rescaled to its deviation without guidance", .min = 0,
      .max = 1},

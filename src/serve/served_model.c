@@ -83,6 +83,7 @@ static weft_status read_needs(weft_served_model *m, const weft_generator_model *
     m->takes[WEFT_METHOD_LEVELS] = how.frame_levels;
     m->takes[WEFT_METHOD_SECTIONS] = how.section > 0 && !how.precedes;
     m->takes[WEFT_METHOD_REASONING] = how.reasons;
+    m->takes[WEFT_METHOD_STAGES] = g->staged;
     m->takes[WEFT_METHOD_EXPERTS] = g->experts > 1;
     m->takes[WEFT_METHOD_EMBEDDED] = weft_model_takes(g->denoiser, WEFT_PORT_GUIDANCE);
     m->takes[WEFT_METHOD_SOUND] = g->sound.vae.family != NULL;
@@ -91,6 +92,20 @@ static weft_status read_needs(weft_served_model *m, const weft_generator_model *
     weft_free(identity);
     WEFT_TRY(weft_model_open_as(g->vae_folder, WEFT_ROLE_AUTOENCODER, &vae));
     m->takes[WEFT_METHOD_DECODER] = weft_model_decode_timestep(&vae);
+    return WEFT_OK;
+}
+
+/* Pipelines with latents of several sizes need whole cells in the smallest. */
+static weft_status read_stages(weft_served_model *m)
+{
+    weft_scheduler scheduler;
+    char *path = weft_path_join(m->folder, "scheduler/scheduler_config.json");
+    WEFT_TRY(WEFT_ALLOCATED(path, "a path"));
+    const weft_status_code status = weft_scheduler_load(path, &scheduler);
+    weft_free(path);
+    WEFT_TRY(status);
+    for (int i = 0; i < 2; i++)
+        m->pixel_step[i] <<= scheduler.stages - 1;
     return WEFT_OK;
 }
 
@@ -119,7 +134,7 @@ static weft_status read_folder(weft_served_model *m, weft_generator_model *g)
     m->grid = g->grid;
     for (int i = 0; i < 2; i++)
         m->pixel_step[i] = g->grid.factor[1 + i] * g->patch.factor[1 + i];
-    return WEFT_OK;
+    return g->staged ? read_stages(m) : WEFT_OK;
 }
 
 weft_status weft_served_model_open(const char *spec, weft_served_model *m)

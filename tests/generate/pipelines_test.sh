@@ -20,7 +20,8 @@ names = {"prompt": "--prompt", "negative": "--negative-prompt", "height": "--hei
          "max_sequence_length": "--max-sequence-length", "sigmas": "--sigmas", "timesteps": "--timesteps", "window": "--window",
          "sections": "--sections", "window_overlap": "--window-overlap", "window_mode": "--window-mode", "frame_lag": "--frame-lag",
          "block_frames": "--block-frames", "reasoning_frames": "--reasoning-frames", "reasoning_steps": "--reasoning-steps",
-         "given_frames": "--given-frames", "kv_cache": "--kv-cache", "context_noise": "--context-noise", "control_scale": "--control-scale"}
+         "given_frames": "--given-frames", "kv_cache": "--kv-cache", "context_noise": "--context-noise", "control_scale": "--control-scale",
+         "stage_steps": "--stage-steps", "first_section_steps": "--first-section-steps", "zero_steps": "--zero-init-steps"}
 for key, value in json.load(open(sys.argv[1])).items():
     if key in ("scheduler", "guider"):
         os.remove(f"{sys.argv[2]}/{key}")
@@ -66,10 +67,10 @@ assert error < (4e-6 if sys.argv[1].startswith("cosmos2") else 3e-5), error
 PY
 }
 for name in framepack wan22 hunyuan hunyuan_i2v hunyuan_replace flux chroma z_image qwen_image qwen_edit qwen_edit_plus flux2 flux2_klein hidream hunyuan_dit latte wan_i2v wan_flf wan_ti2v wan_over wan_vace wan_animate skyreels chronoedit ltx_i2v ltx_timed mochi cog_i2v cog_control flux_control cog15 cog15_i2v cosmos2 flux_schnell hunyuan_dit_11 hunyuan15 kandinsky5 \
-    cosmos25 cosmos25_transfer sana sana_720 motif ltx2 ltx23 helios causal_wan causal_wan_all osp15 osp13; do check $name same_latents $name; done
+    cosmos25 cosmos25_transfer sana sana_720 motif ltx2 ltx23 helios helios_mid helios_distilled causal_wan causal_wan_all osp15 osp13; do check $name same_latents $name; done
 # variants: other settings of the same folders. The schedulers of Latte draw no noise.
 for name in chronoedit/reasoning skyreels/lag skyreels/image skyreels/image2 skyreels/long skyreels/long_lag skyreels/video framepack/forward framepack/last hunyuan15/i2v flux/true_cfg flux/sigmas hunyuan/true_cfg cog15/dynamic_cfg latte/pndm latte/pndm_prk latte/euler latte/timesteps latte/lms latte/singlestep kandinsky5/i2v flux2/edit flux2/edits flux2_klein/edit flux2_klein/edits \
-    cosmos25/image cosmos25/video cosmos25/video1 cosmos25_transfer/weak wan_vace/weak wan_animate/guided wan_animate/replace wan_animate/long wan_animate/long5 sana/empty sana/i2v sana_720/i2v motif/cfg motif/i2v ltx2/i2v ltx23/i2v ltx23/rescale helios/euler helios/image helios/video causal_wan/guided causal_wan/listed causal_wan/off causal_wan/noisy causal_wan/short osp15/rescale osp13/empty; do
+    cosmos25/image cosmos25/video cosmos25/video1 cosmos25_transfer/weak wan_vace/weak wan_animate/guided wan_animate/replace wan_animate/long wan_animate/long5 sana/empty sana/i2v sana_720/i2v motif/cfg motif/zero_star motif/zero_star2 motif/i2v ltx2/i2v ltx23/i2v ltx23/rescale helios/euler helios/image helios/video helios_mid/one helios_mid/image helios_mid/video helios_distilled/one helios_distilled/image helios_distilled/video causal_wan/guided causal_wan/listed causal_wan/off causal_wan/noisy causal_wan/short osp15/rescale osp13/empty; do
     check "${name/\//_}" same_latents "${name%/*}" "${name#*/}"
 done
 # Tokens of an image are split over ranks like the others. Adapters of Wan Animate have all tokens of some heads on each rank.
@@ -104,4 +105,8 @@ check frames_of_osp13 frames_of osp13 9 7.5
 for axis in tp cp fsdp; do check "wan_animate_by_ranks_of_$axis" by_ranks wan_animate "" --parallel $axis=2; done
 check wan_animate_by_ranks_of_ring by_ranks wan_animate "" --parallel cp=2 --parallel context=ring
 check wan_animate_long5_by_ranks by_ranks wan_animate long5 --parallel cp=2
+for axis in tp cp fsdp cfg; do check "helios_mid_by_ranks_of_$axis" by_ranks helios_mid "" --parallel $axis=2; done
+check helios_mid_by_ranks_of_sp by_ranks helios_mid "" --parallel tp=2 --parallel sequence_parallel=true
+check helios_mid_by_ranks_of_ring by_ranks helios_mid "" --parallel cp=2 --parallel context=ring
+for axis in tp cp fsdp; do check "helios_distilled_by_ranks_of_$axis" by_ranks helios_distilled video --parallel $axis=2; done
 finish

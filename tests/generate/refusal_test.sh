@@ -107,14 +107,37 @@ refuse_scheduler() {
     refuse scheduler-unsupported key=$1 -- --model other_helios --window 9 --frames 18 --height 32 --width 32
 }
 refuse_scheduler stages 's/"stages": 1/"stages": 3/'
-refuse_scheduler _class_name 's/"HeliosScheduler"/"HeliosDMDScheduler"/'
+refuse_scheduler 'stages value=5' 's/"stages": 1/"stages": 5/'
+refuse_scheduler 'stages value=1' 's/"HeliosScheduler"/"HeliosDMDScheduler"/; /predict_x0/d; /disable_corrector/d; /solver/d; /thresholding/d; /scheduler_type/d; /lower_order/d'
 refuse_scheduler prediction_type 's/"flow_prediction"/"epsilon"/'
 refuse_scheduler scheduler_type 's/"unipc"/"dmd"/'
 refuse_scheduler shift 's/"shift": 1.0/"shift": 3.0/'
 refuse_scheduler lower_order_final 's/"lower_order_final": true/"lower_order_final": false/'
-rm -rf other_helios && cp -r "$helios" other_helios
-sed -i 's/"_diffusers_version"/"is_cfg_zero_star": true, &/' other_helios/model_index.json
-refuse model-config-unsupported key=is_cfg_zero_star -- --model other_helios --window 9 --frames 18 --height 32 --width 32
+refuse option-no-effect key=--stage-steps -- --model "$helios" --stage-steps 2,2,2 --window 9 --frames 18 --height 32 --width 32
+refuse option-no-effect key=--first-section-steps -- --model "$helios" --first-section-steps double --window 9 --frames 18 --height 32 --width 32
+# Helios-Mid and Helios-Distilled: sizes of latents, their steps and their scheduler
+mid=(--model "$SRC/tests/golden/pipelines/helios_mid" --window 9 --frames 18 --width 128)
+refuse video-size key=--height value=96 'text~=multiple of 64, which 3 sizes' -- "${mid[@]}" --height 96
+refuse option-invalid key=--stage-steps value=2 'text~=3 sizes' -- "${mid[@]}" --height 64 --stage-steps 2,2
+refuse option-invalid key=--stage-steps -- "${mid[@]}" --height 64 --stage-steps 2,0,2
+refuse option-invalid key=--stage-steps -- "${mid[@]}" --height 64 --stage-steps 2,2,2,2,2
+refuse option-conflict key=--steps -- "${mid[@]}" --height 64 --stage-steps 2,2,2 --steps 6
+refuse option-invalid key=--steps value=2 -- "${mid[@]}" --height 64 --steps 2
+refuse option-conflict key=--guidance-end -- "${mid[@]}" --height 64 --guidance-end 0.5
+refuse option-conflict key=--sigmas -- "${mid[@]}" --height 64 --sigmas 1,0.5,0
+refuse option-no-effect key=--first-section-steps -- "${mid[@]}" --height 64 --first-section-steps double
+refuse option-no-effect key=--zero-init-steps -- "${mid[@]}" --height 64 --zero-init-steps 1 --guidance-method cfg
+refuse_mid() { # KEY CLASS FILE EXPRESSION
+    rm -rf other_mid && cp -r "${mid[1]}" other_mid
+    sed -i "$4" "other_mid/$3"
+    refuse "$2" key=$1 -- --model other_mid --window 9 --frames 18 --height 64 --width 128
+}
+refuse_mid stages model-config scheduler/scheduler_config.json 's/"stages": 3/"stages": 1/'
+refuse_mid stages scheduler-unsupported model_index.json 's/HeliosPyramidPipeline/HeliosPipeline/'
+refuse_mid gamma model-config scheduler/scheduler_config.json 's/"gamma": 0.33*,/"gamma": 0.5,/'
+refuse_mid stage_range scheduler-unsupported scheduler/scheduler_config.json 's/"stages": 3/"stages": 4/'
+refuse_mid 'stage_range text~=rise' scheduler-unsupported scheduler/scheduler_config.json 's/0.66*,/0.2,/'
+refuse_mid shift scheduler-unsupported scheduler/scheduler_config.json 's/"shift": 1.0/"shift": 2.0/'
 refuse video-size key=--frames value=37 'text~=29 + 24 n' -- --model "$skyreels" --window-mode history --window 29 --window-overlap 5 --frames 37 --height 32 --width 32
 refuse option-conflict key=--video -- --model "$skyreels" --frame-lag 1 --video x.png --frames 13 --height 32 --width 32
 refuse model-input-unsupported key=--frame-lag -- --model "$framepack" --image x.png --frame-lag 1 --window 12 --frames 13 --height 32 --width 32

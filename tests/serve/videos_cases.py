@@ -300,9 +300,10 @@ def further_options():
     config["text_config"]["sliding_window"] = 1024
     with open("ltx2/text_encoder/config.json", "w") as f:
         json.dump(config, f)
-    s = Server(models=("wan=" + MODEL, "ltx2=ltx2", *(f"{name}={here}/{name}" for name in ("skyreels", "framepack", "chronoedit"))))
+    s = Server(models=("wan=" + MODEL, "ltx2=ltx2", *(f"{name}={here}/{name}" for name in ("skyreels", "framepack", "chronoedit", "helios_mid"))))
     options = {m["id"]: {o["name"]: o for o in m["options"]} for m in s.call("GET", "/capabilities")["models"]}
-    own = {"skyreels": "frame_lag", "framepack": "sections", "chronoedit": "reasoning_steps", "ltx2": "audio_guidance_scale"}
+    own = {"skyreels": "frame_lag", "framepack": "sections", "chronoedit": "reasoning_steps", "helios_mid": "stage_steps",
+           "ltx2": "audio_guidance_scale"}
     for name in own.values():
         assert [m for m in options if name in options[m]] == [m for m in own if own[m] == name], (name, options)
     assert options["wan"]["window_mode"]["values"] == ["blend", "continue"] and "history" in options["skyreels"]["window_mode"]["values"]
@@ -330,6 +331,11 @@ def further_options():
     other = s.call("POST", f"/v1/jobs/{job['id']}/duplicate", {"shift": 0, "priority": -5})
     assert "shift" not in other["request"] and other["request"]["sigmas"] == request["sigmas"], other
     s.finish(other["id"])
+    answer = s.error(400, "video-size", "POST", "/v1/jobs", dict(small, model="helios_mid", frames=9, window=9, width=96, height=64))
+    assert answer["param"] in ("width", "size"), answer
+    stages = s.call("POST", "/v1/jobs", dict(small, model="helios_mid", frames=9, window=9, width=64, height=64, stage_steps="3,1,2", zero_init_steps=1))
+    assert stages["request"]["steps"] == 6, stages
+    assert s.finish(stages["id"])[0]["status"] == "completed", s.call("GET", "/v1/jobs/" + stages["id"])
     lag = s.call("POST", "/v1/jobs", dict(small, model="skyreels", frames=21, frame_lag=2))
     s.finish(lag["id"])
     with open("list.jsonl", "w") as f:

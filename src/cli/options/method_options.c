@@ -209,6 +209,44 @@ static weft_status read_schedule(const weft_args *args, weft_arena *arena,
     return WEFT_OK;
 }
 
+/* Reads the steps of each size of latents, such as 10,10,10. */
+static weft_status read_stage_steps(const weft_args *args, weft_generator_options *o)
+{
+    const char *text = weft_args_string(args, "--stage-steps"), *at = text;
+    o->doubles_first_section = !strcmp(weft_args_string(args, "--first-section-steps"), "double");
+    if (!text)
+        return WEFT_OK;
+    if (weft_args_flag(args, "--steps"))
+        return weft_error(WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.key = "--steps"),
+                          "--stage-steps has the steps of each size; remove --steps");
+    for (; *at && o->stage_count < WEFT_MAX_STAGES; o->stage_count++) {
+        char *end;
+        const int64_t steps = strtoll(at, &end, 10);
+        if (end == at || steps < 1 || steps > 10000 || (*end && *end != ','))
+            break;
+        o->stage_steps[o->stage_count] = steps;
+        at = end + (*end == ',' && end[1]);
+    }
+    o->steps = 0;
+    for (int64_t i = 0; i < o->stage_count; i++)
+        o->steps += o->stage_steps[i];
+    return *at ? weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--stage-steps", .value = text),
+                            "'%.40s' is not a list of at most %d numbers from 1 to 10000, such as "
+                            "10,10,10",
+                            text, WEFT_MAX_STAGES)
+               : WEFT_OK;
+}
+
+/* The generator counts 0 as the model's own number. */
+static weft_status read_zero_steps(const weft_args *args, weft_generator_options *o)
+{
+    if (!weft_args_flag(args, "--zero-init-steps"))
+        return WEFT_OK;
+    WEFT_TRY(weft_args_i64(args, "--zero-init-steps", 0, 10000, &o->zero_steps));
+    o->zero_steps = o->zero_steps ? o->zero_steps : -1;
+    return WEFT_OK;
+}
+
 static weft_status read_scales(const weft_args *args, weft_generator_options *o)
 {
     WEFT_TRY(weft_args_f64(args, "--true-cfg-scale", 0, 100, &o->true_cfg));
@@ -231,6 +269,8 @@ weft_status weft_args_method(const weft_args *args, weft_arena *arena, weft_gene
     o->decode_time.noise = o->decode_time.timestep;
     if (weft_args_flag(args, "--decode-noise-scale"))
         WEFT_TRY(weft_args_f64(args, "--decode-noise-scale", 0, 1, &o->decode_time.noise));
+    WEFT_TRY(read_stage_steps(args, o));
+    WEFT_TRY(read_zero_steps(args, o));
     WEFT_TRY(read_windows(args, o));
     WEFT_TRY(read_visual_inputs(args, o));
     o->cache = weft_args_string(args, "--feature-cache");

@@ -86,6 +86,14 @@ const char *weft_args_method_given(const weft_args *args, const weft_option *opt
      .group = "sampling"}, \
     {"--reasoning-steps", "N", "0", "steps with --reasoning-frames. 0 (default): no such steps", \
      .group = "sampling"}, \
+    {"--stage-steps", "N,N,...", NULL, \
+     "steps at each size of latents, from the smallest, for models that denoise small latents " \
+     "first (Helios-Mid, Helios-Distilled); by default --steps in equal parts", \
+     .group = "sampling"}, \
+    {"--first-section-steps", "HOW", "same", \
+     "steps of the first section of such a distilled model; same: as the others, double: twice " \
+     "the steps", \
+     .group = "sampling", .choices = "same double"}, \
     {"--sampler", "NAME", "", \
      "sampler (--help samplers); empty: the sampler of the model's scheduler", \
      .group = "sampling"}, \
@@ -118,6 +126,10 @@ const char *weft_args_method_given(const weft_args *args, const weft_option *opt
      .group = "guidance"}, \
     {"--guidance-method", "NAME", "", \
      "how the two branches are combined (--help methods); empty: cfg", WEFT_ALSO("--guide"), \
+     .group = "guidance"}, \
+    {"--zero-init-steps", "N", NULL, \
+     "first steps whose prediction is 0, with the method zero_star; by default the model's own, " \
+     "or 0", \
      .group = "guidance"}, \
     {"--guidance-rescale", "R", "0", \
      "share by which the prediction is rescaled to its standard deviation without guidance", \

@@ -10,6 +10,7 @@
 #include "generate/generator/generator_preview.h"
 #include "generate/generator/generator_read.h"
 #include "generate/generator/generator_weights.h"
+#include "generate/generator/latent_stages.h"
 #include "model/key_mapping.h"
 
 #include <stdio.h>
@@ -125,6 +126,8 @@ int weft_generator_denoisers(const weft_generator *p,
         list[count++] = &p->parts.reasoning;
     if (p->parts.context.graph)
         list[count++] = &p->parts.context;
+    for (int64_t i = 0; i + 1 < p->shape.stages; i++)
+        list[count++] = &p->parts.smaller[i];
     return count;
 }
 
@@ -290,7 +293,10 @@ int64_t weft_generator_ready_blocks(const weft_generator *p, int64_t at)
 
 int64_t weft_generator_rounds(const weft_generator *p, int64_t at)
 {
-    const int64_t steps = p->options.steps - p->trajectory.skipped, block = p->shape.level_frames;
+    const int64_t block = p->shape.level_frames;
+    int64_t steps = p->shape.stages ? 0 : p->options.steps - p->trajectory.skipped;
+    for (int64_t i = 0; i < p->shape.stages; i++)
+        steps += weft_latent_stages_steps(p, at, i);
     return block
                ? weft_frame_levels_rounds(p->shape.sampled_frames / block, steps,
                                           p->options.frame_lag, weft_generator_ready_blocks(p, at))
@@ -344,6 +350,7 @@ weft_status weft_generator_format_cache(const weft_generator *p, weft_buf *out)
     const int parts = weft_generator_denoisers(p, part);
     for (int i = 0; i < parts && p->parts.cached; i++) {
         const weft_feature_cache_stats r = weft_feature_cache_get_stats(part[i]->cache);
+        char size[64];
         const bool second = part[i] == &p->parts.denoiser[1] || part[i] == &p->parts.alone[1];
         if (!r.runs)
             continue;
@@ -351,11 +358,12 @@ weft_status weft_generator_format_cache(const weft_generator *p, weft_buf *out)
         weft_feature_cache_name(&p->parts.cache, out);
         weft_buf_printf(
             out,
-            "%s%s: %" PRId64 " of %" PRId64 " runs skipped %d of %d %s; speedup predicted %.2f x, "
-            "measured %.2f x; steps %s\n",
+            "%s%s%s: %" PRId64 " of %" PRId64
+            " runs skipped %d of %d %s; speedup predicted %.2f x, measured %.2f x; steps %s\n",
             second ? ", transformer_2" : "",
-            part[i]->graph == p->parts.alone[second].graph ? ", without guidance" : "", r.reused,
-            r.runs, r.left, p->parts.cache.what == WEFT_FEATURE_CACHE_ATTENTION ? r.left : r.blocks,
+            part[i]->graph == p->parts.alone[second].graph ? ", without guidance" : "",
+            weft_latent_stages_name(p, part[i], size), r.reused, r.runs, r.left,
+            p->parts.cache.what == WEFT_FEATURE_CACHE_ATTENTION ? r.left : r.blocks,
             p->parts.cache.what == WEFT_FEATURE_CACHE_ATTENTION ? "attentions" : "blocks",
             r.predicted, r.measured, r.steps);
     }

@@ -118,6 +118,13 @@ typedef struct weft_generator_options {
     /* Models that edit an image (ChronoEdit): frames of the video in the first reasoning_steps
      * steps. The frames between the first and the last latent frame are then dropped. 0: none */
     int64_t reasoning_frames, reasoning_steps;
+    /* Models that denoise in stages of growing latents (Helios): steps of each stage, from the
+     * smallest latents; 0: `steps` in equal parts. Distilled models: the first section has twice
+     * the steps. */
+    int64_t stage_steps[WEFT_MAX_STAGES], stage_count;
+    bool doubles_first_section;
+    /* zero_star: first steps whose prediction is 0; 0: of the model's guider; below 0: none */
+    int64_t zero_steps;
     int64_t preview; /* steps between preview images; 0: no previews */
     double fps;      /* frame rate passed to models that take one; 0: as trained */
     /* Shares of the steps at which guidance begins and ends; both 0: guidance in all steps */

@@ -16,6 +16,8 @@
 #include "generate/generator/generator_preview.h"
 #include "generate/generator/generator_rows.h"
 #include "generate/generator/generator_sound.h"
+#include "generate/generator/generator_steps.h"
+#include "generate/generator/latent_stages.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -204,106 +206,13 @@ static void pin_known(const weft_generator *p, const float *x, const weft_noise_
     }
 }
 
-/* Steps of a section, or of a video without sections. */
-static int64_t steps_of_section(const weft_generator *p)
-{
-    return p->options.steps - p->trajectory.skipped;
-}
-
-int weft_generator_expert(const weft_generator *p, const weft_noise_level *level)
-{
-    return p->model.experts > 1 &&
-           level->time / (double)p->trajectory.scheduler.times < p->options.boundary;
-}
-
-bool weft_generator_guides(const weft_generator *p, int64_t step)
-{
-    const double *guided = p->options.guided, steps = (double)p->options.steps;
-    const double at = (double)(p->trajectory.skipped + step);
-    return !(guided[1] > 0) || (at >= guided[0] * steps - 1e-9 && at < guided[1] * steps - 1e-9);
-}
-
-static weft_generator_part *denoiser_at(weft_generator *p, const weft_noise_level *level,
-                                        int64_t step)
-{
-    const int expert = weft_generator_expert(p, level);
-    if (step < p->shape.reasoning_steps)
-        return &p->parts.reasoning;
-    return p->parts.alone[expert].graph && !weft_generator_guides(p, step)
-               ? &p->parts.alone[expert]
-               : &p->parts.denoiser[expert];
-}
-
-typedef struct counting {
-    weft_generator *generator;
-    int64_t *count;
-} counting;
-
-static weft_status_code count_prediction(void *user, int64_t step, const float *x,
-                                         const weft_noise_level *level, float *prediction)
-{
-    const counting *c = user;
-    const weft_generator_part *part[WEFT_GENERATOR_DENOISERS],
-        *at = denoiser_at(c->generator, level, step);
-    const int parts = weft_generator_denoisers(c->generator, part);
-    for (int i = 0; i < parts; i++)
-        c->count[i] += part[i] == at;
-    *prediction = *x;
-    return WEFT_OK;
-}
-
-static weft_status_code no_noise(void *user, int64_t draw, float *noise)
-{
-    (void)user;
-    (void)draw;
-    *noise = 0;
-    return WEFT_OK;
-}
-
-weft_status weft_generator_answers(weft_generator *p, int64_t count[WEFT_GENERATOR_DENOISERS])
-{
-    const weft_sampler *sampler = p->options.sampler;
-    counting c = {p, count};
-    const weft_sampler_callbacks callbacks = {
-        .predict = count_prediction, .noise = no_noise, .user = &c};
-    float x = 0.5f;
-    memset(count, 0, WEFT_GENERATOR_DENOISERS * sizeof *count);
-    if (p->shape.level_frames) {
-        count[0] = weft_generator_steps(p);
-        return WEFT_OK;
-    }
-    WEFT_TRY(weft_generator_trajectory_set_levels(p));
-    float *work;
-    WEFT_TRY(WEFT_NEW(
-        work, weft_sampler_workspace_floats(sampler, &p->trajectory.scheduler.solver, 1) + 1,
-        "a sampling trajectory"));
-    const weft_status_code status = weft_sampler_run(
-        sampler, &p->trajectory.scheduler.solver, p->trajectory.solver_step + p->trajectory.skipped,
-        steps_of_section(p), &x, 1, 1, work, NULL, &callbacks);
-    for (int i = 0; i < WEFT_GENERATOR_DENOISERS && p->shape.sections.count; i++)
-        count[i] *= p->shape.sections.count;
-    if (p->parts.context.graph) /* after each block but the last */
-        count[1] = p->shape.sections.count - 1;
-    weft_free(work);
-    return status;
-}
-
-/* Steps of the trajectory before `until` that this denoiser evaluates. */
-static int64_t own_steps(weft_generator *p, const weft_generator_part *part, int64_t until)
-{
-    int64_t count = 0;
-    for (int64_t i = 0; i < until; i++)
-        count +=
-            denoiser_at(p, &p->trajectory.solver_step[p->trajectory.skipped + i].from, i) == part;
-    return count;
-}
-
-static weft_status_code predict_at(weft_generator *p, const evaluation *e, float *prediction)
+/* The prediction of the model with guidance. */
+static weft_status_code predict_guided(weft_generator *p, const evaluation *e, float *prediction)
 {
     const double time = e->level->time / (double)p->trajectory.scheduler.times;
-    const weft_generator_part *part = denoiser_at(p, e->level, e->step);
+    const weft_generator_part *part = weft_steps_denoiser(p, e->level, e->step);
     const int64_t all = p->options.batch * p->shape.sampled_floats,
-                  own = own_steps(p, part, e->step);
+                  own = weft_steps_own(p, part, e->step);
     const bool guided =
         p->trajectory.guidance->rows > 1 && part != p->parts.alone && part != p->parts.alone + 1;
     float *other = p->memory.other, *out;
@@ -333,6 +242,8 @@ static weft_status_code predict_at(weft_generator *p, const evaluation *e, float
         p->trajectory.guidance->takes_scale ? p->options.true_cfg : p->options.guidance;
     const weft_guider *guider = &p->model.guider;
     const int64_t frame = p->shape.latent_floats / p->shape.latent[0];
+    int64_t area[2];
+    weft_latent_stages_area(p, p->shape.stage, area);
     const weft_guidance_params params = {
         .scale = scale,
         .low_scale = p->options.guidance_low > 0 ? p->options.guidance_low : scale,
@@ -342,9 +253,9 @@ static weft_status_code predict_at(weft_generator *p, const evaluation *e, float
         .eta = guider->eta,
         .most = guider->most,
         .momentum = guider->momentum,
-        .from_conditional = guider->from_conditional,
+        .from_conditional = guider->from_conditional && p->trajectory.guidance == guider->method,
         .average = p->memory.average,
-        .size = {p->shape.latent[1], p->shape.latent[2], p->model.grid.channels},
+        .size = {area[0], area[1], p->model.grid.channels},
         .token = {p->model.patch.factor[1], p->model.patch.factor[2]},
         .time = time,
         .timestep = e->level->time,
@@ -353,6 +264,16 @@ static weft_status_code predict_at(weft_generator *p, const evaluation *e, float
         weft_generator_combine_both(p, &params, e->x, e->level->sigma, prediction, other);
     else if (p->trajectory.guidance->combine && (guided || p->trajectory.guidance->rows == 1))
         p->trajectory.guidance->combine(&params, prediction, other, all);
+    return WEFT_OK;
+}
+
+static weft_status_code predict_at(weft_generator *p, const evaluation *e, float *prediction)
+{
+    const size_t bytes = (size_t)(p->options.batch * p->shape.sampled_floats) * sizeof *prediction;
+    if (weft_steps_predict_zero(p, e->step))
+        memset(prediction, 0, bytes);
+    else
+        WEFT_TRY(predict_guided(p, e, prediction));
     if (p->inputs.visual.keep_mask && p->inputs.visual.latents && !p->shape.sections.count &&
         !p->shape.level_frames)
         pin_known(p, e->x, e->level, prediction);
@@ -364,7 +285,8 @@ typedef struct run_state {
     const weft_generator_sink *sink;
     int64_t prompt;             /* prompt being decoded */
     int64_t passed;             /* its frames that the sink has */
-    weft_sampler_cursor cursor; /* position in the current section */
+    weft_sampler_cursor cursor; /* position in the current stage of the section */
+    int64_t before;             /* steps of the section's stages before the current one */
 } run_state;
 
 /* Computes the prediction and writes its timeline; the timelines of all ranks have the same
@@ -389,9 +311,11 @@ out:
 static weft_status_code on_predict(void *user, int64_t step, const float *x,
                                    const weft_noise_level *level, float *prediction)
 {
-    weft_generator *p = ((run_state *)user)->generator;
+    const run_state *r = user;
+    weft_generator *p = r->generator;
+    step += r->before;
     const evaluation e = {.step = step, .x = x, .level = level};
-    const bool traced = p->options.trace && step + 1 == steps_of_section(p);
+    const bool traced = p->options.trace && step + 1 == weft_steps_of_section(p);
     WEFT_TRY(traced ? trace_prediction(p, e, prediction) : predict_at(p, &e, prediction));
     weft_generator_see(p, step, x, level, prediction);
     return WEFT_OK;
@@ -406,12 +330,17 @@ static weft_status_code on_noise(void *user, int64_t draw, float *noise)
 {
     const run_state *r = user;
     const int64_t each = r->generator->shape.sampled_floats, batch = r->generator->options.batch;
-    draw += r->generator->sampling.section * draws_of_section;
+    const int64_t stages = r->generator->shape.stages, stage = r->generator->shape.stage;
+    /* draws of all stages are numbered as draws of the largest latents */
+    const int64_t numbers = stages ? each << 2 * (stages - 1 - stage) : each;
+    draw += r->generator->sampling.section * draws_of_section +
+            stage * (draws_of_section / WEFT_MAX_STAGES);
     for (int64_t i = 0; i < batch * each; i++) {
         const int64_t prompt = r->generator->request.first + i / each;
         const uint64_t seed =
             prompt < r->generator->request.count ? r->generator->request.seeds[prompt] : 0;
-        noise[i] = weft_random_normal(seed, WEFT_RNG_SAMPLER, (uint64_t)(draw * each + i % each));
+        noise[i] =
+            weft_random_normal(seed, WEFT_RNG_SAMPLER, (uint64_t)(draw * numbers + i % each));
     }
     return WEFT_OK;
 }
@@ -421,7 +350,8 @@ static weft_status_code on_step(void *user, int64_t done, int64_t steps)
     (void)steps;
     const run_state *r = user;
     weft_generator *p = r->generator;
-    int64_t before = 0;
+    int64_t before = r->before;
+    done += r->before;
     for (int64_t i = 0; i < p->sampling.section; i++)
         before += weft_generator_rounds(p, i);
     weft_scratch_drop(&p->memory.sampler_buffer);
@@ -429,7 +359,7 @@ static weft_status_code on_step(void *user, int64_t done, int64_t steps)
     p->sampling.cursor.step += before;
     p->sampling.cursor.end = 0;
     WEFT_TRY(weft_generator_show(p, done - 1, r->sink));
-    return r->sink->step ? r->sink->step(r->sink->user, p->request.first, before + done,
+    return r->sink->step ? r->sink->step(r->sink->user, p->request.first, p->sampling.cursor.step,
                                          weft_generator_steps(p))
                          : WEFT_OK;
 }
@@ -557,7 +487,8 @@ void weft_generator_begin_caches(weft_generator *p)
     const int parts = weft_generator_denoisers(p, part);
     for (int i = 0; i < parts; i++)
         if (part[i]->cache)
-            weft_feature_cache_begin(part[i]->cache, own_steps(p, part[i], steps_of_section(p)));
+            weft_feature_cache_begin(part[i]->cache,
+                                     weft_steps_own(p, part[i], weft_steps_of_section(p)));
 }
 
 /* First element of the noise of a latent frame. Frames after the first of several windows have its
@@ -694,8 +625,10 @@ static weft_status_code predict_nothing(void *user, int64_t step, const float *x
 static weft_status record_cursors(weft_generator *p, level_rounds *l)
 {
     const weft_solver *solver = &p->trajectory.scheduler.solver;
-    const weft_sampler_callbacks callbacks = {
-        .predict = predict_nothing, .noise = no_noise, .progress = record_cursor, .user = l};
+    const weft_sampler_callbacks callbacks = {.predict = predict_nothing,
+                                              .noise = weft_steps_no_noise,
+                                              .progress = record_cursor,
+                                              .user = l};
     float x = 0.5f, *work;
     WEFT_TRY(WEFT_NEW(work, weft_sampler_workspace_floats(p->options.sampler, solver, 1) + 1,
                       "a sampling trajectory"));
@@ -755,7 +688,7 @@ static weft_status run_round(weft_generator *p, level_rounds *l, float *x)
 static weft_status sample_levels(weft_generator *p, run_state *r, int64_t done, float *x)
 {
     const int64_t blocks = p->shape.sampled_frames / p->shape.level_frames,
-                  steps = steps_of_section(p),
+                  steps = weft_steps_of_section(p),
                   rounds = weft_generator_rounds(p, p->sampling.section);
     const weft_solver *solver = &p->trajectory.scheduler.solver;
     level_rounds l = {.levels = {.blocks = blocks,
@@ -819,7 +752,7 @@ static weft_status sample_reasoning(weft_generator *p, run_state *r)
         }
         r->cursor.end = part ? 0 : until;
         WEFT_TRY(weft_sampler_run(p->options.sampler, solver, p->trajectory.solver_step,
-                                  steps_of_section(p), p->memory.x, p->shape.sampled_floats,
+                                  weft_steps_of_section(p), p->memory.x, p->shape.sampled_floats,
                                   p->shape.sampled_floats, p->memory.work, &r->cursor, &callbacks));
     }
     return WEFT_OK;
@@ -843,14 +776,42 @@ static weft_status finish_block(weft_generator *p, run_state *r, int64_t at)
     return decode_ready(p, r, 0, (at + 1) * block, &p->sampling.decoded);
 }
 
+/* ---- stages of a section -------------------------------------------------------------------- */
+
+/* Denoises the section at x from step `done` on. With stages, each begins with its own latents. */
+static weft_status sample_section(weft_generator *p, run_state *r, int64_t done, float *x)
+{
+    const weft_sampler_callbacks callbacks = {
+        .predict = on_predict, .noise = on_noise, .progress = on_step, .user = r};
+    r->before = 0;
+    for (int64_t k = 0; k < weft_steps_stages(p); k++) {
+        const int64_t steps = weft_steps_of_stage(p, k);
+        if (p->shape.stages)
+            weft_latent_stages_set(p, k);
+        if (done < r->before + steps) { /* not before the saved state */
+            if (done <= r->before && p->shape.stages) {
+                r->cursor = (weft_sampler_cursor){0};
+                weft_latent_stages_begin(p, x);
+            }
+            r->cursor.step = done > r->before ? done - r->before : 0;
+            WEFT_TRY(weft_sampler_run(p->options.sampler, &p->trajectory.scheduler.solver,
+                                      weft_levels_of_section(p) + r->before, steps, x,
+                                      p->options.batch * p->shape.sampled_floats,
+                                      p->shape.sampled_floats, p->memory.work, &r->cursor,
+                                      &callbacks));
+        }
+        r->before += steps;
+    }
+    r->before = 0;
+    return WEFT_OK;
+}
+
 /* Denoises the sections of a batch in sequence, from the cursor on. A video without sections is one
  * section. */
 static weft_status sample(weft_generator *p, run_state *r, bool resumed)
 {
     const int64_t frame = p->shape.latent_floats / p->shape.latent[0];
     const weft_video_sections *sections = &p->shape.sections;
-    const weft_sampler_callbacks callbacks = {
-        .predict = on_predict, .noise = on_noise, .progress = on_step, .user = r};
     if (p->shape.reasoning_steps)
         return sample_reasoning(p, r);
     int64_t left = p->sampling.cursor.step; /* finished steps from the current section on */
@@ -877,11 +838,7 @@ static weft_status sample(weft_generator *p, run_state *r, bool resumed)
                 memset(p->memory.average, 0,
                        (size_t)(p->options.batch * p->shape.sampled_floats) * sizeof *x);
         }
-        r->cursor.step = done;
-        WEFT_TRY(weft_sampler_run(p->options.sampler, &p->trajectory.scheduler.solver,
-                                  p->trajectory.solver_step + p->trajectory.skipped, rounds, x,
-                                  p->options.batch * p->shape.sampled_floats,
-                                  p->shape.sampled_floats, p->memory.work, &r->cursor, &callbacks));
+        WEFT_TRY(sample_section(p, r, done, x));
         if (p->shape.causal)
             WEFT_TRY(finish_block(p, r, at));
     }

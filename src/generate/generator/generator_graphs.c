@@ -6,6 +6,7 @@
 #include "generate/generator/generator_parts.h"
 #include "generate/generator/generator_read.h"
 #include "generate/generator/int8_layers.h"
+#include "generate/generator/latent_stages.h"
 #include "generate/generator/quantized_weights.h"
 #include "transform/numeric/mixed_precision.h"
 
@@ -257,11 +258,14 @@ static weft_status build_denoiser(weft_generator *p, int expert, int64_t rows,
     const bool context = part == &p->parts.context;
     weft_frame_cache cache = {
         .size = p->shape.cache, .dtype = p->options.bf16 ? WEFT_BF16 : WEFT_F32, .adds = context};
+    int64_t area[2];
+    weft_latent_stages_area(p, p->shape.stage, area);
     const weft_model_size size = {.batch = rows,
                                   .frames = p->shape.causal ? weft_causal_blocks_frames(p)
                                                             : p->shape.windows.window,
-                                  .height = p->shape.latent[1],
-                                  .width = p->shape.latent[2],
+                                  .height = area[0],
+                                  .width = area[1],
+                                  .history_area = {p->shape.latent[1], p->shape.latent[2]},
                                   .text = weft_text_conditioning_length(&p->model.text),
                                   .text2 = weft_text_conditioning_length2(&p->model.text),
                                   .image = p->inputs.visual.image_tokens,
@@ -373,6 +377,11 @@ weft_status weft_generator_build(weft_generator *p)
         WEFT_TRY(build_denoiser(p, 0, p->shape.rows, &p->parts.reasoning));
         weft_generator_set_reasoning(p, false);
     }
+    for (int64_t i = 0; i + 1 < p->shape.stages; i++) {
+        weft_latent_stages_set(p, i);
+        WEFT_TRY(build_denoiser(p, 0, p->shape.rows, &p->parts.smaller[i]));
+        weft_latent_stages_set(p, p->shape.stages - 1);
+    }
     if (p->shape.cached && p->shape.sections.count > 1)
         WEFT_TRY(build_denoiser(p, 0, p->shape.rows, &p->parts.context));
     return check_packed(p);
@@ -387,13 +396,14 @@ weft_status weft_generator_programs(weft_generator *p, weft_vae_program_fn *with
         WEFT_TRY(with(user, p->model.text.encoder[i].row->encoder, p->parts.encoder[i].own,
                       texts ? p->parts.encoder[i].program : NULL));
     for (int i = 0; i < parts; i++) {
-        char name[64];
+        char name[128], size[64];
         const int expert = part[i] == &p->parts.denoiser[1] || part[i] == &p->parts.alone[1];
-        snprintf(name, sizeof name, "%s%s", expert ? weft_generator_scopes[1] : "denoiser",
+        snprintf(name, sizeof name, "%s%s%s", expert ? weft_generator_scopes[1] : "denoiser",
                  part[i] == &p->parts.alone[expert] ? ", without guidance"
                  : part[i] == &p->parts.reasoning   ? ", with reasoning frames"
                  : part[i] == &p->parts.context     ? ", for the cache"
-                                                    : "");
+                                                    : "",
+                 weft_latent_stages_name(p, part[i], size));
         WEFT_TRY(with(user, name, part[i]->own, part[i]->program));
     }
     if (p->decoder.sound)
@@ -422,6 +432,8 @@ void weft_generator_parts_close(weft_generator_parts *parts)
     }
     free_part(&parts->reasoning);
     free_part(&parts->context);
+    for (int i = 0; i < WEFT_COUNT(parts->smaller); i++)
+        free_part(&parts->smaller[i]);
     weft_store_free(parts->store);
     json_decref(parts->int8_layers);
     *parts = (weft_generator_parts){0};

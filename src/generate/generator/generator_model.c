@@ -136,11 +136,8 @@ static bool omits_guidance(const weft_model *model)
 
 /* Settings of a pipeline that weft reads, or that change no video. */
 static const weft_json_field pipeline_fields[] = {
-    {"boundary_ratio", NULL},
-    {"expand_timesteps", NULL},
-    {"is_distilled", NULL},
-    {"requires_safety_checker", NULL},
-    {NULL, NULL},
+    {"boundary_ratio", NULL}, {"expand_timesteps", NULL},        {"is_cfg_zero_star", NULL},
+    {"is_distilled", NULL},   {"requires_safety_checker", NULL}, {NULL, NULL},
 };
 
 static weft_status check_pipeline(const char *folder, const json_t *index)
@@ -172,10 +169,17 @@ static weft_status own_guider(const char *folder, const weft_model *model, weft_
     WEFT_TRY(load_json(folder, "model_index.json", &index));
     const bool omits =
         omits_guidance(model) && !json_is_false(json_object_get(index, "is_distilled"));
+    const bool zero_star = json_is_true(json_object_get(index, "is_cfg_zero_star")),
+               distilled = json_is_true(json_object_get(index, "is_distilled"));
     const weft_status_code status = check_pipeline(folder, index);
     json_decref(index);
     WEFT_TRY(status);
-    return weft_guider_read(folder, omits ? 1 : 4, guider);
+    WEFT_TRY(weft_guider_read(folder, omits || distilled ? 1 : 4, guider));
+    if (zero_star && !guider->method) { /* Helios: the first two predictions are 0 */
+        guider->method = weft_guidance_find("zero_star");
+        guider->zero_steps = 2;
+    }
+    return WEFT_OK;
 }
 
 weft_status weft_generator_own_guidance(const char *folder, double *scale)
@@ -327,6 +331,9 @@ static weft_status read_expert(weft_generator_model *m, weft_generator_options *
     m->expands_timesteps = json_is_true(json_object_get(index, "expand_timesteps")) ||
                            is_forcing_pipeline(json_object_get(index, "_class_name"));
     m->edit = find_edit(m->denoiser, json_object_get(index, "_class_name"));
+    const char *staged = m->denoiser->family->staged_pipeline,
+               *class_name = json_string_value(json_object_get(index, "_class_name"));
+    m->staged = staged && class_name && !strcmp(staged, class_name);
     m->control = is_control_pipeline(json_string_value(json_object_get(index, "_class_name")));
     json_decref(index);
     WEFT_TRY(status);

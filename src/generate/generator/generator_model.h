@@ -28,6 +28,7 @@ typedef struct weft_generator_model {
     double context_noise; /* causal models: timestep at which a block sees finished ones */
     bool control;         /* trained with control videos: weft.json, or the pipeline's class */
     const weft_edit_pipeline *edit; /* of model_index.json; NULL: the model edits no images */
+    bool staged;                    /* the pipeline is the family's staged_pipeline */
     bool expands_timesteps;         /* model_index.json: a given first frame has its own timestep */
 } weft_generator_model;
 

@@ -8,7 +8,9 @@
  *     generator_decoder.c     -> the decoder, in the memory that is left
  *     generator_weights.c     -> weights, from files or from resident_weights.c
  *     generator.c             -> memory
+ *     latent_stages.c         stages with latents of several sizes
  *     generator_rows.c        latents, images and times -> inputs of a denoiser's rows
+ *     generator_steps.c       noise levels and denoiser of each step
  *     generator_sound.c       guidance and decoding of videos with sound
  *     causal_blocks.c         blocks of causal models
  *     generator_denoise.c     prompts and noise -> latents -> frames
@@ -53,6 +55,8 @@ typedef struct weft_generator_parts {
     weft_generator_part alone[2];
     weft_generator_part reasoning; /* the denoiser of reasoning_frames; no graph: none */
     weft_generator_part context;   /* adds a finished block to the cache; no graph: none */
+    /* The denoiser in the smaller sizes of latent_stages.h, by stage; no graph: none. */
+    weft_generator_part smaller[WEFT_MAX_STAGES - 1];
     weft_feature_cache_rule cache;
     bool cached;         /* a feature cache with that rule is on */
     json_t *int8_layers; /* of the model's folder (int8_layers.h); NULL: none */
@@ -85,6 +89,9 @@ typedef struct weft_generator_shape {
     /* Latent frames in the first `reasoning_steps` steps; 0 (default): of the video. */
     int64_t reasoning_frames, reasoning_steps;
     int64_t begun_floats; /* floats of x before the first step */
+    /* Sizes of latents in which a section is denoised (latent_stages.h), and the present one, from
+     * the smallest; 0 (default): one size. sampled_floats is of the present size. */
+    int64_t stages, stage;
     /* Causal models: sections are blocks (causal_blocks.h), with a cache of earlier ones. */
     bool causal, cached;
     weft_frame_cache_size cache;

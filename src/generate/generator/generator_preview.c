@@ -1,7 +1,7 @@
 #include "generate/generator/generator_preview.h"
 
 #include "generate/generator/decode.h"
-#include "generate/generator/generator_parts.h"
+#include "generate/generator/latent_stages.h"
 
 /* Previews: the middle latent frame of each video, as predicted by the last evaluation of a step,
  * decoded as a video of one latent frame. */
@@ -57,15 +57,28 @@ weft_status weft_generator_bind_preview(weft_generator *p)
                            : weft_no_memory("--preview-interval");
 }
 
+/* The element of smaller latents that shows element i of the middle frame. */
+static int64_t middle_of_stage(const weft_generator *p, int64_t i)
+{
+    const int64_t channels = p->model.grid.channels, columns = p->shape.latent[2];
+    int64_t area[2];
+    weft_latent_stages_area(p, p->shape.stage, area);
+    const int64_t scale = columns / area[1], y = i / channels / columns / scale,
+                  x = i / channels % columns / scale;
+    return ((p->shape.sampled_frames / 2 * area[0] + y) * area[1] + x) * channels + i % channels;
+}
+
 void weft_generator_see(weft_generator *p, int64_t step, const float *x,
                         const weft_noise_level *level, const float *prediction)
 {
-    const int64_t frame = frame_floats(p), middle = p->shape.sampled_frames / 2 * frame;
+    const int64_t frame = frame_floats(p), sampled = p->shape.sampled_floats,
+                  middle = p->shape.sampled_frames / 2;
     if (!p->decoder.preview || !is_due(p, step))
         return;
     for (int64_t b = 0; b < p->options.batch; b++)
         for (int64_t i = 0; i < frame; i++) {
-            const int64_t at = b * p->shape.sampled_floats + middle + i;
+            const int64_t at =
+                b * sampled + (p->shape.stages ? middle_of_stage(p, i) : middle * frame + i);
             p->decoder.seen[b * frame + i] =
                 (float)(level->skip * (double)x[at] + level->out * (double)prediction[at]);
         }

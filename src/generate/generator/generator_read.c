@@ -6,6 +6,7 @@
 #include "generate/generator/causal_blocks.h"
 #include "generate/generator/generator_graphs.h"
 #include "generate/generator/generator_parts.h"
+#include "generate/generator/latent_stages.h"
 #include "generate/generator/resident_weights.h"
 #include "model/key_mapping.h"
 
@@ -222,7 +223,7 @@ static weft_status lay_sections(weft_generator *p)
     p->shape.sampled_frames = s->frames;
     p->shape.sampled_floats = p->shape.latent_floats / p->shape.latent[0] * s->frames;
     p->shape.windows = weft_temporal_windows_arrange(s->frames, s->frames, 0);
-    return WEFT_OK;
+    return weft_latent_stages_lay(p);
 }
 
 /* The frames of the first steps. */
@@ -499,6 +500,7 @@ static weft_status arrange_shape(weft_generator *p)
     const weft_frame_condition how = weft_model_takes_port(p->model.denoiser);
     if (how.form == WEFT_FRAME_CONDITION_HISTORY && (!how.precedes || p->model.published))
         return lay_sections(p);
+    WEFT_TRY(weft_latent_stages_lay(p));
     if (p->options.sections_forward)
         return weft_error(WEFT_MSG_OPTION_NO_EFFECT,
                           WEFT_AT(.key = "--sections", .value = "forward"),

@@ -8,7 +8,8 @@
 #include "format/tensors/safetensors_read.h"
 #include "format/tensors/safetensors_write.h"
 #include "generate/generator/generator_denoise.h"
-#include "generate/generator/generator_parts.h"
+#include "generate/generator/generator_steps.h"
+#include "generate/generator/latent_stages.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -30,6 +31,16 @@ static weft_status add_schedule(const weft_timestep_schedule *given, json_t *to)
     for (int64_t i = 0; i < given->count; i++)
         json_array_append_new(list, json_real(value[i]));
     return add(to, given->sigmas ? "sigmas" : "timesteps", list);
+}
+
+static weft_status add_stages(const weft_generator *p, json_t *to)
+{
+    json_t *list = json_array();
+    for (int64_t i = 0; i < p->shape.stages; i++)
+        json_array_append_new(list, json_integer(weft_latent_stages_steps(p, 1, i)));
+    WEFT_TRY(add(to, "stage_steps", list));
+    return p->options.doubles_first_section ? add(to, "doubles_first_section", json_true())
+                                            : WEFT_OK;
 }
 
 static weft_status add_numbers(const weft_generator *p, json_t *to)
@@ -87,6 +98,10 @@ static weft_status add_numbers(const weft_generator *p, json_t *to)
         WEFT_TRY(add(to, "reasoning_frames", json_integer(p->options.reasoning_frames)));
         WEFT_TRY(add(to, "reasoning_steps", json_integer(p->options.reasoning_steps)));
     }
+    if (p->shape.stages)
+        WEFT_TRY(add_stages(p, to));
+    if (p->trajectory.zero_steps)
+        WEFT_TRY(add(to, "zero_steps", json_integer(p->trajectory.zero_steps)));
     if (p->options.block_frames)
         WEFT_TRY(add(to, "block_frames", json_integer(p->options.block_frames)));
     if (p->shape.sections.shared)
@@ -520,6 +535,7 @@ static weft_status read_state(weft_generator *p, const char *path, int64_t first
     WEFT_GO(check_prompts(p, &k, first, videos, path));
     WEFT_GO(check_state(p, &k, path));
     if (p->parts.cached && k.cursor.step < k.steps) {
+        weft_generator_find_section(p, k.cursor.step);
         weft_generator_begin_caches(p);
         WEFT_GO(read_caches(p, path, k.cursor.step));
     }

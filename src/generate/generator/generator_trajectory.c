@@ -1,7 +1,7 @@
 #include "generate/generator/generator_trajectory.h"
 
 #include "base/fs.h"
-#include "generate/generator/generator_parts.h"
+#include "generate/generator/latent_stages.h"
 
 #include <math.h>
 #include <string.h>
@@ -141,6 +141,16 @@ weft_status weft_generator_trajectory_choose_guidance(const weft_generator_model
                           "--guidance-scale for its scale.",
                           weft_model_class(m->denoiser), t->guidance->name);
     WEFT_TRY(check_true_cfg(m, o, t->guidance));
+    const bool zero_star = t->guidance == weft_guidance_find("zero_star");
+    if (o->zero_steps && !zero_star)
+        return weft_error(WEFT_MSG_OPTION_NO_EFFECT,
+                          WEFT_AT(.key = "--zero-init-steps", WEFT_NUMBER(o->zero_steps)),
+                          "%" PRId64 " has no effect with the method %s. Use --guidance-method "
+                          "zero_star, or omit the option.",
+                          o->zero_steps > 0 ? o->zero_steps : 0, t->guidance->name);
+    t->zero_steps = !zero_star || o->zero_steps < 0 ? 0
+                    : o->zero_steps                 ? o->zero_steps
+                                                    : m->guider.zero_steps;
     if (o->audio_guidance > 1 && t->guidance->rows < 2)
         return weft_error(WEFT_MSG_OPTION_NO_EFFECT,
                           WEFT_AT(.key = "--audio-guidance-scale", WEFT_NUMBER(o->audio_guidance)),
@@ -187,6 +197,8 @@ weft_status weft_generator_trajectory_set_levels(weft_generator *p)
     const int64_t steps = p->options.steps;
     if (p->trajectory.solver_step)
         return WEFT_OK;
+    if (p->shape.stages)
+        return weft_latent_stages_set_levels(p);
     WEFT_TRY(WEFT_NEW(p->trajectory.solver_step, steps, "%" PRId64 " levels", steps));
     const weft_timestep_schedule *given = &p->options.timestep_schedule;
     const weft_own_levels levels = p->trajectory.scheduler.path == WEFT_PATH_FLOW && !given->count

@@ -10,7 +10,11 @@ typedef struct weft_generator_trajectory {
     weft_scheduler scheduler;      /* the model's, with the options' shift and eta */
     const weft_guidance *guidance; /* guidance method */
     int64_t skipped;               /* first steps of the schedule that are not run (strength) */
-    weft_solver_step *solver_step; /* [steps]; NULL: not computed yet */
+    /* [steps]; NULL: not computed yet. Sections in stages (latent_stages.h): the steps of all
+     * stages, then the steps of the first section, if they differ. */
+    weft_solver_step *solver_step;
+    int64_t stage_steps[WEFT_MAX_STAGES];
+    int64_t zero_steps; /* first steps whose prediction is 0, by the guidance; 0: none */
 } weft_generator_trajectory;
 
 /* Reads the scheduler. Fills in the sampler and the shift of the options. */

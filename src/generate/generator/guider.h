@@ -14,6 +14,7 @@ typedef struct weft_guider {
     double eta, most, momentum; /* as in weft_guidance_params */
     bool averages;              /* the differences of the predictions have a momentum */
     bool from_conditional;      /* the update is added to the conditional prediction */
+    int64_t zero_steps;         /* first steps whose prediction is 0 */
     bool per_frame;             /* norms are over a latent frame, not over a video */
 } weft_guider;
 
