@@ -2,8 +2,8 @@
 
 #include "comm/comm_fake.h"
 #include "estimate/program_estimate.h"
-#include "generate/generator/generator_denoise.h"
 #include "generate/generator/generator_parts.h"
+#include "generate/generator/generator_steps.h"
 #include "generate/generator/sound_decoder.h"
 #include "plan/ops/rates.h"
 

@@ -10,14 +10,7 @@ weft_status weft_generator_run(weft_generator *generator, const char *const *pro
                                const uint64_t *seeds, int64_t count,
                                const weft_generator_sink *sink);
 
-/* Counts the evaluations of each denoiser (in the order of weft_generator_denoisers) in a
- * trajectory, per window. Runs the sampler on a scalar, without the models. */
-weft_status weft_generator_answers(weft_generator *p, int64_t count[WEFT_GENERATOR_DENOISERS]);
 /* Clears the feature caches before new prompts. */
 void weft_generator_begin_caches(weft_generator *p);
-/* Whether guidance is used in step `step` of the trajectory. */
-bool weft_generator_guides(const weft_generator *p, int64_t step);
-/* Index of the expert that is evaluated at a noise level. */
-int weft_generator_expert(const weft_generator *p, const weft_noise_level *level);
 
 #endif

@@ -1,6 +1,5 @@
 #include "generate/generator/generator_steps.h"
 
-#include "generate/generator/generator_denoise.h"
 #include "generate/generator/latent_stages.h"
 
 #include <string.h>
@@ -26,13 +25,15 @@ bool weft_steps_predict_zero(const weft_generator *p, int64_t step)
            (!p->shape.stages || weft_latent_stages_at(p, p->sampling.section, step) == 0);
 }
 
-int weft_generator_expert(const weft_generator *p, const weft_noise_level *level)
+/* Index of the expert that is evaluated at a noise level. */
+static int expert_of(const weft_generator *p, const weft_noise_level *level)
 {
     return p->model.experts > 1 &&
            level->time / (double)p->trajectory.scheduler.times < p->options.boundary;
 }
 
-bool weft_generator_guides(const weft_generator *p, int64_t step)
+/* Whether guidance is used in a step. */
+static bool guides(const weft_generator *p, int64_t step)
 {
     const double *guided = p->options.guided, steps = (double)p->options.steps;
     const double at = (double)(p->trajectory.skipped + step);
@@ -42,15 +43,14 @@ bool weft_generator_guides(const weft_generator *p, int64_t step)
 weft_generator_part *weft_steps_denoiser(weft_generator *p, const weft_noise_level *level,
                                          int64_t step)
 {
-    const int expert = weft_generator_expert(p, level);
+    const int expert = expert_of(p, level);
     if (step < p->shape.reasoning_steps)
         return &p->parts.reasoning;
     const int64_t stage = p->shape.stages ? weft_latent_stages_at(p, p->sampling.section, step) : 0;
     if (stage + 1 < p->shape.stages)
         return &p->parts.smaller[stage];
-    return p->parts.alone[expert].graph && !weft_generator_guides(p, step)
-               ? &p->parts.alone[expert]
-               : &p->parts.denoiser[expert];
+    return p->parts.alone[expert].graph && !guides(p, step) ? &p->parts.alone[expert]
+                                                            : &p->parts.denoiser[expert];
 }
 
 typedef struct counting {

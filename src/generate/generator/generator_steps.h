@@ -4,7 +4,7 @@
 #ifndef WEFT_GENERATE_GENERATOR_GENERATOR_STEPS_H
 #define WEFT_GENERATE_GENERATOR_GENERATOR_STEPS_H
 
-#include "generate/generator/generator_parts.h"
+#include "generate/generator/generator.h"
 
 int64_t weft_steps_of_section(const weft_generator *p);
 const weft_solver_step *weft_levels_of_section(const weft_generator *p);
@@ -19,6 +19,9 @@ weft_generator_part *weft_steps_denoiser(weft_generator *p, const weft_noise_lev
 int64_t weft_steps_own(weft_generator *p, const weft_generator_part *part, int64_t until);
 /* Noise for trajectories of one number. */
 weft_status_code weft_steps_no_noise(void *user, int64_t draw, float *noise);
+/* Counts the evaluations of each denoiser (in the order of weft_generator_denoisers) in a
+ * trajectory, per window. Runs the sampler on a scalar, without the models. */
+weft_status weft_generator_answers(weft_generator *p, int64_t count[WEFT_GENERATOR_DENOISERS]);
 /* Sets the section being denoised after `done` steps of a batch. */
 void weft_generator_find_section(weft_generator *p, int64_t done);
 

@@ -166,7 +166,8 @@ weft_status weft_latent_stages_lay(weft_generator *p)
 
 /* ---- levels --------------------------------------------------------------------------------- */
 
-/* Fills the steps of a section. The shift is for the size of the stage before, as in the reference. */
+/* Fills the steps of a section. The shift is for the size of the stage before, as in the
+ * reference. */
 static weft_status fill_section(const weft_generator *p, int64_t section, weft_solver_step *step)
 {
     const weft_scheduler *s = &p->trajectory.scheduler;

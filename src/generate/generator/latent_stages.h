@@ -4,8 +4,8 @@
  *         --denoised--> ... --denoised--> latents of the video
  *
  * The latents of a stage are at the place of the section in x, and are not longer than the
- * section's. The history of a section has the size of the video in all stages. In stage k of n, rows and
- * columns of the video are divided by 2^(n - 1 - k). */
+ * section's. The history of a section has the size of the video in all stages. In stage k of n,
+ * rows and columns of the video are divided by 2^(n - 1 - k). */
 #ifndef WEFT_GENERATE_GENERATOR_LATENT_STAGES_H
 #define WEFT_GENERATE_GENERATOR_LATENT_STAGES_H
 
