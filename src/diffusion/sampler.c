@@ -235,7 +235,8 @@ static int one_array(const weft_solver *o)
     return 1;
 }
 
-/* The sample of the first step takes the place of new noise. */
+/* The sample of the first step takes the place of new noise. On paths with alpha 1 it is divided by
+ * its deviation. */
 static weft_status_code step_dmd(weft_sampler_state *s)
 {
     const weft_solver_step *step = &s->solver_step[s->step];
@@ -243,7 +244,8 @@ static weft_status_code step_dmd(weft_sampler_state *s)
     if (s->step == 0)
         memcpy(first, s->x, (size_t)s->count * sizeof *first);
     WEFT_TRY(weft_sampler_state_denoise(s, &step->from, data, NULL));
-    weft_sampler_state_mix(s->count, 2, (double[]){step->to.alpha, step->to.sigma},
+    const double deviation = s->solver_step->from.alpha == 1 ? s->solver_step->from.sigma : 1;
+    weft_sampler_state_mix(s->count, 2, (double[]){step->to.alpha, step->to.sigma / deviation},
                            (const float *[]){data, first}, s->x);
     return WEFT_OK;
 }

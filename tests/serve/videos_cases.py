@@ -331,9 +331,9 @@ def further_options():
     other = s.call("POST", f"/v1/jobs/{job['id']}/duplicate", {"shift": 0, "priority": -5})
     assert "shift" not in other["request"] and other["request"]["sigmas"] == request["sigmas"], other
     s.finish(other["id"])
-    answer = s.error(400, "video-size", "POST", "/v1/jobs", dict(small, model="helios_mid", frames=9, window=9, width=96, height=64))
+    answer = s.error(400, "video-size", "POST", "/v1/jobs", dict(small, model="helios_mid", frames=33, size="96x64"))
     assert answer["param"] in ("width", "size"), answer
-    stages = s.call("POST", "/v1/jobs", dict(small, model="helios_mid", frames=9, window=9, width=64, height=64, stage_steps="3,1,2", zero_init_steps=1))
+    stages = s.call("POST", "/v1/jobs", dict({k: v for k, v in small.items() if k != "steps"}, model="helios_mid", frames=33, size="64x64", stage_steps="3,1,2", zero_init_steps=1))
     assert stages["request"]["steps"] == 6, stages
     assert s.finish(stages["id"])[0]["status"] == "completed", s.call("GET", "/v1/jobs/" + stages["id"])
     lag = s.call("POST", "/v1/jobs", dict(small, model="skyreels", frames=21, frame_lag=2))
