@@ -26,7 +26,7 @@ typedef enum weft_rng_purpose {
     WEFT_RNG_FAKE = 15,     /* distillation: noise and level that train the score of the student */
     WEFT_RNG_GIVEN = 16,    /* noise of given frames, and its share */
     WEFT_RNG_ROLLOUT = 17,  /* distillation: noise inside a video that the student generates */
-    WEFT_RNG_STAGE = 17,    /* noise added between sizes of latents */
+    WEFT_RNG_STAGE = 18,    /* noise added between sizes of latents */
 } weft_rng_purpose;
 
 /* The raw block: 128-bit counter (hi, lo), 64-bit key. */
