@@ -9,7 +9,6 @@
 #include "transform/memory/recompute.h"
 #include "transform/memory/reshard.h"
 #include "transform/memory/weight_streaming.h"
-#include "transform/numeric/cfg_branches.h"
 #include "transform/numeric/fuse.h"
 #include "transform/numeric/mixed_precision.h"
 #include "transform/numeric/pointwise.h"
@@ -145,8 +144,7 @@ static bool has_cfg_branches(const weft_pass_setup *s)
 
 static weft_status run_cfg_branches(const weft_graph *g, const weft_pass_setup *s, weft_graph **out)
 {
-    (void)s;
-    return weft_pass_cfg_branches(g, out);
+    return weft_pass_cfg_branches(g, s->cfg_inputs, out);
 }
 
 static bool is_tf32(const weft_pass_setup *s)

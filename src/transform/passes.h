@@ -16,6 +16,7 @@
 #include "base/config.h"
 #include "graph/mesh.h"
 #include "transform/memory/saved_activations.h"
+#include "transform/numeric/cfg_branches.h"
 #include "transform/sharding/recipes.h"
 
 /* Effect of a pass on rounding. The memory limit, measured rates and other inputs that may differ
@@ -40,7 +41,7 @@ typedef enum weft_pass_rounding {
     ROW(fuse, "fuse", NULL, true, PRESERVED,                                                       \
         "moves an activation into the linear before it, if it is the only consumer")               \
     ROW(halves, "cfg_branches", "halves", true, CHANGED,                                           \
-        "computes products of the CFG branches in sequence, bitwise as with cfg=2")                \
+        "computes products of the CFG branches in sequence, and rows equal in both once")          \
     ROW(order, "comm_order", "order", true, PRESERVED,                                             \
         "starts collectives early, moves work after their starts, removes dead nodes")             \
     ROW(offload, "offload", NULL, true, PRESERVED,                                                 \
@@ -79,9 +80,10 @@ typedef struct weft_pass_setup {
     const weft_activation_plan *activations; /* plan chosen for memory.limit; NULL: none */
     const char *const *offload_states;       /* patterns of states to offload between runs */
     int offload_state_count;
-    bool cfg_branches; /* a denoising batch has both CFG branches on this rank */
-    bool pointwise;    /* one kernel may compute a chain (weft_backend.joins_pointwise) */
-    bool stream;       /* weight streaming: parameters are fetched for each use */
+    bool cfg_branches;                 /* a denoising batch has both CFG branches on this rank */
+    const weft_cfg_inputs *cfg_inputs; /* inputs with equal branches; NULL: none are known */
+    bool pointwise; /* one kernel may compute a chain (weft_backend.joins_pointwise) */
+    bool stream;    /* weight streaming: parameters are fetched for each use */
     /* maximum bytes of copies in flight per direction, and of parameters gathered ahead of use.
      * 0: bytes of the two largest, or with weight streaming bytes of the largest block */
     int64_t prefetch_bytes;

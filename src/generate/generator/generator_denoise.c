@@ -92,7 +92,7 @@ static weft_status_code ask(weft_generator *p, const weft_generator_part *expert
         weft_text_conditioning_set(&p->model.text, weft_text_conditioning_program_input, a->program,
                                    r, p->memory.context + (first + r) * p->model.text.floats);
     }
-    return WEFT_OK;
+    return weft_generator_has_equal_branches(p, rows) ? weft_generator_check_rows(a) : WEFT_OK;
 }
 
 /* One prediction of the sampler. */

@@ -5,6 +5,7 @@
 #include "generate/generator/feature_cache_rule.h"
 #include "generate/generator/generator_parts.h"
 #include "generate/generator/generator_read.h"
+#include "generate/generator/generator_rows.h"
 #include "generate/generator/int8_layers.h"
 #include "generate/generator/latent_stages.h"
 #include "generate/generator/quantized_weights.h"
@@ -84,6 +85,11 @@ static bool has_cfg_branches(const weft_generator *p)
            (ep < 0 || p->layout.mesh.axis[ep].size == 1);
 }
 
+bool weft_generator_has_equal_branches(const weft_generator *p, int64_t rows)
+{
+    return rows == p->shape.rows && has_cfg_branches(p);
+}
+
 /* Keeps the matrices of a part quantized. Matrices that adapters change are excluded (denoisers
  * only). */
 static weft_status keep_quantized(const weft_generator *p, weft_generator_part *s, bool denoises)
@@ -129,15 +135,17 @@ static weft_status finish_part(weft_generator *p, weft_generator_part *s, int64_
     /* an encoder on one rank only is not sharded and has all rows */
     const bool apart = !rows && p->layout.text_rank >= 0,
                several = p->comm && weft_comm_ranks(p->comm) > 1 && !apart;
-    const weft_pass_setup setup = {.switches = p->options.passes,
-                                   .mesh = several ? &p->layout.mesh : NULL,
-                                   .rank = several ? weft_comm_rank(p->comm) : 0,
-                                   .recipe = &p->layout.recipe,
-                                   .cfg_branches = apart ? p->trajectory.guidance->rows == 2
-                                                         : has_cfg_branches(p),
-                                   .pointwise = weft_backend_joins_pointwise(p->options.backend),
-                                   .stream = p->options.stream,
-                                   .tf32_compute = p->options.tf32};
+    const weft_pass_setup setup = {
+        .switches = p->options.passes,
+        .mesh = several ? &p->layout.mesh : NULL,
+        .rank = several ? weft_comm_rank(p->comm) : 0,
+        .recipe = &p->layout.recipe,
+        .cfg_branches = apart ? p->trajectory.guidance->rows == 2 : has_cfg_branches(p),
+        .cfg_inputs =
+            weft_generator_has_equal_branches(p, rows) ? &weft_generator_equal_inputs : NULL,
+        .pointwise = weft_backend_joins_pointwise(p->options.backend),
+        .stream = p->options.stream,
+        .tf32_compute = p->options.tf32};
     const weft_program_options options = {
         .backend = p->options.backend,
         .mesh = several ? &p->layout.mesh : NULL,

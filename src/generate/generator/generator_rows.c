@@ -14,6 +14,30 @@ static float *row_of(const weft_denoiser_query *a, const char *input, int64_t r)
     return t ? (float *)t->data + weft_shape_count(&t->shape) / t->shape.dim[0] * r : NULL;
 }
 
+/* Not among them: texts, identity tokens, and the face, which negative prompts do not have. */
+static const char *const equal_inputs[] = {
+    "batch.latents",          "batch.timestep",   "batch.noise_level",   "batch.audio",
+    "batch.guidance",         "batch.image",      "batch.frame_mask",    "batch.condition",
+    "batch.control",          "batch.edited",     "batch.index",         "batch.history",
+    "batch.history_2x",       "batch.history_4x", "batch.history_index", "batch.history_2x_index",
+    "batch.history_4x_index", "batch.fps",        "batch.height",        "batch.width",
+    "batch.offset",           "batch.sizes",      "batch.label",         "batch.block_keys"};
+const weft_cfg_inputs weft_generator_equal_inputs = {equal_inputs, WEFT_COUNT(equal_inputs)};
+
+weft_status_code weft_generator_check_rows(const weft_denoiser_query *a)
+{
+    for (int i = 0; i < WEFT_COUNT(equal_inputs); i++) {
+        const weft_tensor *t = weft_program_input(a->program, equal_inputs[i]);
+        const int64_t half = t ? weft_shape_count(&t->shape) * weft_dtype_bytes(t->dtype) / 2 : 0;
+        if (t && memcmp(t->data, (const char *)t->data + half, (size_t)half))
+            return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(.key = equal_inputs[i]),
+                              "input %s differs between the CFG branches, and the program computes "
+                              "them from one branch",
+                              equal_inputs[i]);
+    }
+    return WEFT_OK;
+}
+
 /* Cosmos takes clean frames scaled as for a low noise level, whatever the current level. */
 static const double almost_clean = 0.001;
 

@@ -26,7 +26,7 @@ Test(halves, of_a_transformer)
     const weft_value time = weft_input(both, "batch.timestep", WEFT_F32, WEFT_SHAPE(4));
     const weft_value text = weft_input(both, "batch.text", WEFT_F32, WEFT_SHAPE(4, 8, 64));
     weft_output(both, "prediction", denoise(both, &model, x, time, text));
-    cr_assert_eq(weft_pass_cfg_branches(both, &cut), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_pass_cfg_branches(both, NULL, &cut), WEFT_OK, "%s", weft_error_message());
     cr_expect_eq(count_of(cut, WEFT_OP_LINEAR), 2 * count_of(both, WEFT_OP_LINEAR));
     cr_expect_eq(count_of(cut, WEFT_OP_CONV3D), 2 * count_of(both, WEFT_OP_CONV3D));
     cr_expect_eq(count_of(cut, WEFT_OP_PARAM), count_of(both, WEFT_OP_PARAM));
