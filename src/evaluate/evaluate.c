@@ -250,7 +250,7 @@ static weft_status prepare_vae(vae_eval *e)
     weft_tile chosen;
     WEFT_TRY(weft_vae_open_within(o->vae, &vae, memory, &e->vae, &chosen));
     char tiles[64];
-    if ((!o->comm || weft_comm_rank(o->comm) == 0) && chosen.on && weft_vae_tiles(e->vae, tiles)[0])
+    if ((!o->comm || weft_comm_rank(o->comm) == 0) && weft_vae_tiles(e->vae, tiles)[0])
         weft_notice(WEFT_MSG_JOB_REPORT, WEFT_NOWHERE, "the VAE processes each frame in %s", tiles);
     WEFT_TRY(weft_vae_bind(e->vae));
     WEFT_TRY(weft_dataset_open(o->shards, o->split, false, &e->dataset));

@@ -100,23 +100,31 @@ static void write_tile(const weft_tile_blend *c, int64_t row, int64_t column, in
     const bool tiled = t->in_space;
     const int64_t y = tiled ? row * t->side[1].out_step : 0,
                   x = tiled ? column * t->side[2].out_step : 0;
-    const int64_t high = least(tiled ? least(rows, t->side[1].out_step) : rows, t->out[1] - y),
-                  wide =
-                      least(tiled ? least(columns, t->side[2].out_step) : columns, t->out[2] - x);
+    const bool last_row = t->sums && row == weft_tiling_count(t, 1) - 1,
+               last_column = t->sums && column == weft_tiling_count(t, 2) - 1;
+    const int64_t kept_rows = tiled && !last_row ? least(rows, t->side[1].out_step) : rows,
+                  kept_columns =
+                      tiled && !last_column ? least(columns, t->side[2].out_step) : columns,
+                  high = least(kept_rows, t->out[1] - y), wide = least(kept_columns, t->out[2] - x);
     for (int64_t i = 0; i < high && wide > 0; i++)
         memcpy(to + ((y + i) * t->out[2] + x) * c->channels, tile + i * columns * c->channels,
                (size_t)(wide * c->channels) * sizeof *to);
 }
 
-/* Saves the strips that the tiles below and to the right fade in over. */
-static void save_strips(const weft_tile_blend *c, int64_t rows, int64_t columns, const float *tile,
-                        float *above, float *left)
+/* Saves the strip that the tile below fades in over. */
+static void save_above(const weft_tile_blend *c, int64_t rows, int64_t columns, const float *tile,
+                       float *above)
 {
-    const weft_tiling *t = c->tiling;
-    const int64_t ch = c->channels, down = least(rows, t->side[1].blend),
-                  right = least(columns, t->side[2].blend);
+    const int64_t ch = c->channels, down = least(rows, c->tiling->side[1].blend);
     memcpy(above, tile + (rows - down) * columns * ch,
            (size_t)(down * columns * ch) * sizeof *above);
+}
+
+/* Saves the strip that the tile to the right fades in over. */
+static void save_left(const weft_tile_blend *c, int64_t rows, int64_t columns, const float *tile,
+                      float *left)
+{
+    const int64_t ch = c->channels, right = least(columns, c->tiling->side[2].blend);
     for (int64_t y = 0; y < rows; y++)
         memcpy(left + y * right * ch, tile + (y * columns + columns - right) * ch,
                (size_t)(right * ch) * sizeof *left);
@@ -146,9 +154,13 @@ void weft_tile_blend_add(weft_tile_blend *c, int64_t row, int64_t column, int64_
         if (row)
             fade_rows(c, above, least(up, t->side[1].blend), up, rows, columns * c->channels,
                       c->tile);
+        if (t->sums)
+            save_above(c, rows, columns, c->tile, above);
         if (column)
             fade_columns(c, left, least(before, t->side[2].blend), before, rows, columns, c->tile);
         write_tile(c, row, column, rows, columns, c->tile, to);
-        save_strips(c, rows, columns, c->tile, above, left);
+        if (!t->sums)
+            save_above(c, rows, columns, c->tile, above);
+        save_left(c, rows, columns, c->tile, left);
     }
 }

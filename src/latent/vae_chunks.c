@@ -371,14 +371,14 @@ int64_t weft_vae_bytes(const weft_vae *v)
 /* Sets the next tile size to try if memory is too small: the family's own, then smaller ones. */
 static bool smaller(const weft_vae *v, weft_tile *tile)
 {
-    const weft_tile_rule *rule = &v->model.family->tile;
-    if (!tile->on) {
-        *tile = (weft_tile){.on = true};
+    const weft_tile_rule rule = weft_model_tile_rule(&v->model);
+    const bool tiled = tile->on || rule.sums;
+    tile->on = true;
+    if (!tiled)
         return true;
-    }
     for (int i = 1; i < 3; i++) {
         const int64_t factor = v->grid.factor[i],
-                      size = tile->size[i] ? tile->size[i] : rule->size[i],
+                      size = tile->size[i] ? tile->size[i] : rule.size[i],
                       half_size = size / 2 / factor * factor;
         if (half_size < 8 * factor)
             return false;
@@ -783,7 +783,8 @@ static weft_status give_out(weft_vae *v, const half *h, temporal_blend *f, int64
 {
     const weft_tiling *t = &h->tiling;
     const weft_tile_side *side = &t->side[0];
-    const int64_t frame = t->out[1] * t->out[2] * f->blend.channels, skip = index ? 1 : 0,
+    const bool last = index == weft_tiling_count(t, 0) - 1;
+    const int64_t frame = t->out[1] * t->out[2] * f->blend.channels, skip = index && !t->sums,
                   made = weft_tiling_made(t, 0, weft_tiling_length(t, 0, index)) - skip;
     float *own = f->blend.to + skip * frame;
     int64_t count = made;
@@ -797,7 +798,7 @@ static weft_status give_out(weft_vae *v, const half *h, temporal_blend *f, int64
         f->tail_frames = made < side->blend ? made : side->blend;
         memcpy(f->tail, own + (made - f->tail_frames) * frame,
                (size_t)(f->tail_frames * frame) * sizeof *own);
-        const int64_t kept = side->out_step + !skip;
+        const int64_t kept = !t->sums ? side->out_step + !skip : last ? made : side->out_step;
         count = count < kept ? count : kept;
         count = count < t->out[0] - f->done ? count : t->out[0] - f->done;
     }

@@ -14,7 +14,7 @@ typedef struct weft_vae_options {
     const weft_backend *backend;   /* NULL: cpu */
     int halves;                    /* bits of weft_vae_half */
     int64_t frames, height, width; /* video size in pixels; frames must fit the grid */
-    const weft_tile *tile;         /* read during opening only; NULL: no tiles */
+    const weft_tile *tile; /* read during opening only; NULL: the family's (weft_tile_rule) */
     /* Returns the model's output unchanged: decoded frames are not clamped. If the model has a
      * variance, the encoder returns means and log variances, twice the channels. */
     bool raw;
@@ -35,7 +35,8 @@ weft_status weft_vae_open(const char *folder, const weft_vae_options *options, w
 weft_status weft_vae_open_model(const weft_model *model, const weft_vae_options *options,
                                 weft_vae **vae);
 /* Like weft_vae_open, in at most `limit` bytes. If options->tile is NULL, tries in this order: no
- * tiles, tiles of the family's size, smaller tiles. `chosen` is the result (on: false: no tiles).
+ * tiles, tiles of the family's size, smaller tiles. Families that always tile begin with tiles of
+ * their size. `chosen` is the result (on: false: the first choice).
  * WEFT_E_MEMORY reports the minimum. */
 weft_status weft_vae_open_within(const char *folder, const weft_vae_options *options, int64_t limit,
                                  weft_vae **vae, weft_tile *chosen);

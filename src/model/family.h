@@ -546,6 +546,9 @@ typedef struct weft_frame_condition {
 typedef struct weft_tile_rule {
     int64_t size[3], step[3];
     bool parts; /* overlap as a fraction of the tile; overlap and step are each rounded down */
+    /* Videos of all sizes are tiled, also without a request. The last tile of a side is the first
+     * one that reaches the border, and the output is the sum of tiles with linear weights. */
+    bool sums;
 } weft_tile_rule;
 
 /* Noise levels that a pipeline sets in its flow scheduler, for n steps. */
@@ -637,6 +640,8 @@ struct weft_family {
     bool negative; /* denoisers: noise processes and samplers use the negated prediction */
     void (*grid)(const void *config, weft_grid *grid); /* denoisers and autoencoders */
     weft_tile_rule tile;                               /* autoencoders */
+    /* Sets the sizes and steps of `tile` by the config. NULL: they are the same for all configs */
+    void (*set_tile)(const void *config, weft_tile_rule *tile);
     size_t statistics; /* autoencoders: offset of weft_statistics in the config */
     bool factors;      /* autoencoders: the config has factors on latents in place of deviations */
     /* autoencoders with WEFT_PORT_TIMESTEP: offset of a double in the config, not a field: the

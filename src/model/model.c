@@ -662,6 +662,14 @@ static void take_statistics(const weft_statistics *of, bool factors, weft_grid *
     }
 }
 
+weft_tile_rule weft_model_tile_rule(const weft_model *model)
+{
+    weft_tile_rule rule = model->family->tile;
+    if (model->family->set_tile)
+        model->family->set_tile(model->config, &rule);
+    return rule;
+}
+
 weft_grid weft_model_grid(const weft_model *model)
 {
     weft_grid grid = {.factor = {1, 1, 1}};

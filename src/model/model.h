@@ -46,6 +46,7 @@ const weft_family *weft_family_find(const char *class_name); /* NULL: none */
 void weft_family_list(weft_role role, weft_buf *out);
 
 weft_grid weft_model_grid(const weft_model *model);
+weft_tile_rule weft_model_tile_rule(const weft_model *model); /* autoencoders */
 /* autoencoders; borrowed from the config */
 weft_statistics *weft_model_statistics(weft_model *model);
 /* Autoencoders: timestep of decoding, borrowed from the config. NULL: the decoder takes none. */

@@ -11,7 +11,7 @@ weft_status weft_tile_parse(const char *text, weft_message_class kind,
     int64_t width, height, overlap = 0;
     int end = 0, overlap_end = 0;
     if (!strcmp(text, "on") || !strcmp(text, "off")) {
-        *tile = (weft_tile){.on = text[1] == 'n'};
+        *tile = (weft_tile){.on = text[1] == 'n', .off = text[1] == 'f'};
         return WEFT_OK;
     }
     const bool sizes =
@@ -76,6 +76,7 @@ static void by_steps(int64_t size, int64_t step, int64_t factor, int64_t cell, b
         *side = (weft_tile_side){size * cell, step * cell, size / own - step / own, step / own};
 }
 
+/* Temporal tiles of causal models have one frame more, which tiles after the first drop. */
 static void in_time(int64_t size, int64_t step, int64_t factor, bool decoder, weft_tile_side *side)
 {
     if (decoder)
@@ -98,7 +99,7 @@ static weft_status check(const weft_tiling *t, int i, bool decoder, bool parts, 
                           ", cannot be used. A tile needs at "
                           "least %" PRId64 ", and the step is from %" PRId64 " to the tile's size.",
                           size, sides[i], step, factor, factor);
-    if (!decoder && (s->size - (i == 0)) % factor + s->step % factor)
+    if (!decoder && (s->size - (i == 0 && !t->sums)) % factor + s->step % factor)
         return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(WEFT_NUMBER(size)),
                           "tiles of %" PRId64 " in %s, one every %" PRId64
                           ": this encoder needs multiples of %" PRId64,
@@ -117,14 +118,15 @@ weft_status weft_tiling_of(const weft_model *model, const weft_tile *asked, bool
                            const int64_t pixels[3], weft_tiling *tiling)
 {
     const weft_grid grid = weft_model_grid(model);
-    const weft_tile_rule *rule = &model->family->tile;
-    weft_tiling t = {.causal = grid.causal, .cell = decoder && grid.cell ? grid.cell : 1};
+    const weft_tile_rule rule = weft_model_tile_rule(model);
+    weft_tiling t = {
+        .causal = grid.causal, .cell = decoder && grid.cell ? grid.cell : 1, .sums = rule.sums};
     int64_t size[3], step[3];
-    if (asked->size[0] && !rule->size[0])
+    if (asked->size[0] && !rule.size[0])
         return weft_error(WEFT_MSG_MODEL_INPUT_UNSUPPORTED, WEFT_NOWHERE,
                           "%s cannot be tiled in time; give no tile size in frames",
                           weft_model_class(model));
-    resolve_sizes(rule, asked, grid.factor, size, step);
+    resolve_sizes(&rule, asked, grid.factor, size, step);
     for (int i = 0; i < 3; i++) {
         const int64_t latents =
             i ? pixels[i] / grid.factor[i] : weft_grid_latent_frames(&grid, pixels[i]);
@@ -132,9 +134,9 @@ weft_status weft_tiling_of(const weft_model *model, const weft_tile *asked, bool
         t.out[i] = decoder ? pixels[i] : latents;
         t.up[i] = decoder ? grid.factor[i] : 1;
         t.down[i] = decoder ? 1 : grid.factor[i];
-        if (i == 0)
+        if (i == 0 && !rule.sums)
             in_time(size[i], step[i], grid.factor[i], decoder, &t.side[i]);
-        else if (rule->parts)
+        else if (rule.parts)
             by_parts(size[i], step[i], grid.factor[i], decoder, &t.side[i]);
         else
             by_steps(size[i], step[i], grid.factor[i], grid.cell ? grid.cell : 1, decoder,
@@ -144,11 +146,12 @@ weft_status weft_tiling_of(const weft_model *model, const weft_tile *asked, bool
         const int64_t made = weft_tiling_made(&t, i, t.side[i].size);
         t.side[i].out_step = t.side[i].out_step < made ? t.side[i].out_step : made;
     }
-    t.in_time = size[0] > 0 && t.in[0] > t.side[0].size - 1;
-    t.in_space = asked->on && (t.in[1] > t.side[1].size || t.in[2] > t.side[2].size);
+    t.in_time = size[0] > 0 && t.in[0] > t.side[0].size - !rule.sums;
+    t.in_space = (asked->on || (rule.sums && !asked->off)) &&
+                 (t.in[1] > t.side[1].size || t.in[2] > t.side[2].size);
     for (int i = 0; i < 3; i++)
         if (i ? t.in_space : t.in_time)
-            WEFT_TRY(check(&t, i, decoder, rule->parts, grid.factor[i], size[i], step[i]));
+            WEFT_TRY(check(&t, i, decoder, rule.parts, grid.factor[i], size[i], step[i]));
     *tiling = t;
     return WEFT_OK;
 }
@@ -160,8 +163,10 @@ static bool is_tiled(const weft_tiling *t, int side)
 
 int64_t weft_tiling_count(const weft_tiling *t, int side)
 {
-    const int64_t step = t->side[side].step;
-    return is_tiled(t, side) && step > 0 ? (t->in[side] + step - 1) / step : 1;
+    const int64_t step = t->side[side].step, size = t->side[side].size;
+    if (!is_tiled(t, side) || step <= 0 || (t->sums && t->in[side] <= size))
+        return 1;
+    return t->sums ? 1 + (t->in[side] - size + step - 1) / step : (t->in[side] + step - 1) / step;
 }
 
 int64_t weft_tiling_first(const weft_tiling *t, int side, int64_t index)

@@ -8,7 +8,10 @@
  *     |<- step->|
  *     |<- keep ->|                          The first `keep` of each tile's output are used.
  *               |<-blend->|                 The first `blend` of a tile fade in over the end of the
- *                                           preceding tile, after that tile's own blending. */
+ *                                           preceding tile, after that tile's own blending.
+ *
+ * With `sums` the first tile that reaches the border is the last one, and all of its output is
+ * used. Rows and columns of a tile are blended separately, which is a sum with linear weights. */
 #ifndef WEFT_MODEL_TILING_H
 #define WEFT_MODEL_TILING_H
 
@@ -16,7 +19,8 @@
 
 /* Requested tiling in pixels: frames, rows, columns. 0: the family's own. */
 typedef struct weft_tile {
-    bool on; /* tile frames that are larger than a tile */
+    bool on;  /* tile frames that are larger than a tile */
+    bool off; /* do not tile frames, even if the family always does (weft_tile_rule.sums) */
     int64_t size[3], step[3];
 } weft_tile;
 
@@ -31,8 +35,9 @@ typedef struct weft_tile_side {
 
 typedef struct weft_tiling {
     bool in_time, in_space;
-    /* frames, rows, columns; temporal tiles after the first drop one frame */
+    /* frames, rows, columns; without `sums`, temporal tiles after the first drop one frame */
     weft_tile_side side[3];
+    bool sums;             /* as in weft_tile_rule */
     int64_t cell;          /* output pixels with one blend weight, per side */
     int64_t in[3], out[3]; /* frames, rows, columns of the complete input and output */
     /* n inputs make n up / down outputs; causal frames: 1 + (n - 1) up / down */

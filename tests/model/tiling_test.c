@@ -66,6 +66,40 @@ Test(tiling, of_time)
     cr_expect_eq(weft_tiling_made(&e, 0, 17), 5);
 }
 
+/* Allegro is always tiled: 24 frames and 320x320 pixels at steps of 16, 200 and 240. The last tile is
+ * the first one that reaches the border. */
+Test(tiling, of_a_reference_that_always_tiles)
+{
+    static const char allegro[] = "{\"_class_name\":\"AutoencoderKLAllegro\"}";
+    const weft_tiling t = tiling_of(allegro, (weft_tile){0}, true, 88, 720, 1280);
+    cr_expect(t.in_time && t.in_space && t.sums);
+    static const int64_t counts[3] = {5, 3, 5}, sizes[3] = {6, 40, 40}, steps[3] = {4, 25, 30},
+                         overlaps[3] = {8, 120, 80};
+    for (int i = 0; i < 3; i++) {
+        cr_expect_eq(weft_tiling_count(&t, i), counts[i], "side %d", i);
+        cr_expect_eq(t.side[i].size, sizes[i], "side %d", i);
+        cr_expect_eq(t.side[i].step, steps[i], "side %d", i);
+        cr_expect_eq(t.side[i].blend, overlaps[i], "side %d", i);
+        cr_expect_eq(weft_tiling_length(&t, i, counts[i] - 1), sizes[i], "side %d", i);
+    }
+    const weft_tiling encoder = tiling_of(allegro, (weft_tile){0}, false, 88, 720, 1280);
+    cr_expect_eq(weft_tiling_count(&encoder, 0), 5);
+    cr_expect_eq(encoder.side[0].size, 24);
+    cr_expect_eq(encoder.side[1].blend, 15);
+    /* a rest after the last complete tile */
+    const weft_tiling rest = tiling_of(allegro, (weft_tile){0}, true, 28, 328, 320);
+    cr_expect_eq(weft_tiling_count(&rest, 0), 2);
+    cr_expect_eq(weft_tiling_length(&rest, 0, 1), 3);
+    cr_expect_eq(weft_tiling_count(&rest, 1), 2);
+    cr_expect_eq(weft_tiling_length(&rest, 1, 1), 16);
+    cr_expect_eq(weft_tiling_count(&rest, 2), 1);
+    const weft_tiling off = tiling_of(allegro, (weft_tile){.off = true}, true, 88, 720, 1280);
+    cr_expect(off.in_time && !off.in_space);
+    cr_expect(!tiling_of(allegro, (weft_tile){0}, true, 24, 320, 320).in_time);
+    static const char small[] = "{\"_class_name\":\"AutoencoderKLAllegro\",\"sample_size\":256}";
+    cr_expect_eq(tiling_of(small, (weft_tile){0}, true, 88, 512, 512).side[2].step, 22);
+}
+
 static void refused(const char *config, weft_tile tile, bool decoder, weft_message_class kind,
                     const char *figures)
 {

@@ -26,6 +26,7 @@ static const double eps = 1e-6, frames_eps = 1e-5;
 
 typedef struct allegro_vae {
     int64_t in_channels, out_channels, levels, width[MAX_LEVELS], layers, z, groups;
+    int64_t side;                                 /* of a tile, in pixels */
     bool halves[MAX_LEVELS], doubles[MAX_LEVELS]; /* frames, by level of the encoder, decoder */
     weft_statistics latents;
 } allegro_vae;
@@ -244,6 +245,17 @@ static void grid(const void *config, weft_grid *grid)
     grid->channels = grid->out_channels = c->z;
 }
 
+/* Tiles overlap by 120 rows and 80 columns; the reference cannot run smaller tiles. */
+static void set_tile(const void *config, weft_tile_rule *tile)
+{
+    const int64_t side = ((const allegro_vae *)config)->side;
+    if (side <= 120)
+        return;
+    tile->size[1] = tile->size[2] = side;
+    tile->step[1] = side - 120;
+    tile->step[2] = side - 80;
+}
+
 static int64_t levels_of(const void *config)
 {
     return ((const allegro_vae *)config)->levels;
@@ -276,7 +288,8 @@ static const weft_field fields[] = {
     {"act_fn", WEFT_FIELD_FIXED, .fallback = "\"silu\""},
     WEFT_NORM_GROUPS_FIELD(AT(groups), "32"),
     {"temporal_compression_ratio", WEFT_FIELD_DERIVED, .length = time_of},
-    {"sample_size", WEFT_FIELD_IGNORED, .fallback = "320"},
+    {"sample_size", WEFT_FIELD_I64, AT(side), "320", 1, 65536,
+     .help = "rows and columns of a tile of encoding and decoding"},
     WEFT_SCALE_FIELD(AT(latents.scale), "0.13"),
     {"force_upcast", WEFT_FIELD_IGNORED, .fallback = "true"},
     WEFT_STATISTICS_FIELDS(AT(latents), channels_of),
@@ -298,7 +311,8 @@ const weft_family weft_family_allegro_vae = {
     .config_bytes = sizeof(allegro_vae), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,
     .port = weft_autoencoder_ports, .ports = WEFT_AUTOENCODER_PORTS, .shape = shape, .build = build,
-    .grid = grid, .statistics = AT(latents), .tile = {{0, 320, 320}, {0, 200, 240}},
+    .grid = grid, .statistics = AT(latents), .set_tile = set_tile,
+    .tile = {{24, 320, 320}, {16, 200, 240}, .sums = true},
     .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
 };
 /* clang-format on */
