@@ -1,5 +1,6 @@
 """Parts of golden_pipeline.py: weights, noise and images by seed, tokenizers, and the files of a folder."""
 
+import atexit
 import base64
 import json
 import os
@@ -88,12 +89,65 @@ def llama():
     return words(special)
 
 
+# Arguments of the reference's pipelines, and the options of weft generate that mean the same.
+OPTIONS = {"prompt": "--prompt", "negative": "--negative-prompt", "height": "--height", "width": "--width", "num_frames": "--frames",
+           "num_inference_steps": "--steps", "guidance_scale": "--guidance-scale", "guidance_scale_2": "--guidance-scale-2",
+           "frame_rate": "--fps", "strength": "--strength", "guide": "--guidance-method", "true_cfg_scale": "--true-cfg-scale",
+           "guidance_rescale": "--guidance-rescale", "audio_guidance_scale": "--audio-guidance-scale",
+           "max_sequence_length": "--max-sequence-length", "sigmas": "--sigmas", "timesteps": "--timesteps", "window": "--window",
+           "sections": "--sections", "window_overlap": "--window-overlap", "window_mode": "--window-mode", "frame_lag": "--frame-lag",
+           "block_frames": "--block-frames", "reasoning_frames": "--reasoning-frames", "reasoning_steps": "--reasoning-steps",
+           "given_frames": "--given-frames", "kv_cache": "--kv-cache", "control_scale": "--control-scale"}
+FILES = {"image": "--image", "image2": "--image", "last_image": "--last-image", "video": "--video", "control": "--control", "face": "--face",
+         "mask": "--mask"}
+CASES = []  # (folder, label of the variant, arguments of the reference)
+
+
+def write_case(name, label, asked):
+    """asked.json or asked_LABEL.json, which weft parity reads: options and files of weft generate, and the files to compare."""
+    end = f"_{label}" if label else ""
+
+    def file_of(what, others):
+        """The variant's own file, or that of all variants."""
+        stem, extension = what.split(".")
+        names = [f"{stem}{e}.{extension}" for e in ([end, ""] if others else [end])]
+        return next((file for file in names if os.path.exists(f"{OUT}/{name}/{file}")), None)
+
+    # weft reads Infinity as null
+    case = {part: json.loads(json.dumps(asked[part]), parse_constant=lambda _: None) for part in ("scheduler", "guider") if part in asked}
+    case["options"] = {OPTIONS[key]: ",".join(map(str, value)) if isinstance(value, list) else str(value)
+                       for key, value in asked.items() if key not in case}
+    files = {}
+    for what, option in FILES.items():
+        shared = name == "wan_animate" and what in ("image", "control", "face")
+        if file := file_of(f"{what}.png", shared):
+            files.setdefault(option, []).append(file)
+    case |= {"files": files} if files else {}
+    case["noise"] = file_of("noise.npy", True)
+    # a video of several windows has frames, but no latents
+    frames = asked.get("window_mode") == "continue"
+    case["expected"] = {"frames" if frames else "latents": file_of("frames.npy" if frames else "latents.npy", False)}
+    if sound := file_of("audio_latents.npy", False):
+        case["expected"]["audio-latents"] = sound
+    # f32 in every step on both sides; the timestep 1e-4 of given frames has an effect of 5e-6 to 1e-5
+    case["tolerance"] = 4e-6 if name.startswith("cosmos2") else 3e-5
+    with open(f"{OUT}/{name}/asked{end}.json", "w") as to:
+        json.dump(case, to, indent=1)
+
+
+@atexit.register
+def write_cases():
+    """At the end, when all files of the cases exist."""
+    for case in CASES:
+        write_case(*case)
+
+
 def save(pipe, name, noise, latents, **asked):
     shutil.rmtree(f"{OUT}/{name}", ignore_errors=True)
     pipe.save_pretrained(f"{OUT}/{name}")
     for what, video in ("noise", noise), ("latents", latents):
         np.save(f"{OUT}/{name}/{what}.npy", video[0].permute(1, 2, 3, 0).contiguous().numpy())
-    json.dump(asked, open(f"{OUT}/{name}/asked.json", "w"), indent=1)
+    CASES.append((name, "", asked))
 
 
 def noise(channels, *size):
@@ -204,4 +258,4 @@ def variant(name, label, made, scheduler=None, guider=None, **asked):
     np.save(f"{OUT}/{name}/latents_{label}.npy", made[0].permute(1, 2, 3, 0).contiguous().numpy())
     for part, config in ("scheduler", scheduler), ("guider", guider):
         asked |= {part: json.loads(config.to_json_string())} if config else {}
-    json.dump(asked, open(f"{OUT}/{name}/asked_{label}.json", "w"), indent=1)
+    CASES.append((name, label, asked))

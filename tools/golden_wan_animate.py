@@ -13,7 +13,7 @@ import sys
 import numpy as np
 import torch
 from diffusers import AutoencoderKLWan, UniPCMultistepScheduler, WanAnimatePipeline, WanAnimateTransformer3DModel
-from golden_parts import NEGATIVE, OUT, PROMPT, noise, picture, save, unigram, variant, weights
+from golden_parts import CASES, NEGATIVE, OUT, PROMPT, noise, picture, save, unigram, variant, weights
 from golden_training import ITEMS, normal_of, samples, train
 from PIL import Image
 from transformers import CLIPImageProcessor, CLIPVisionConfig, CLIPVisionModel, UMT5Config, UMT5EncoderModel
@@ -110,8 +110,7 @@ def make_pipeline():
             made = run(frames, 1.0, window, list(both), "np", prev_segment_conditioning_frames=shared)[0]
             np.save(f"{OUT}/wan_animate/frames_{name}.npy", (2 * made - 1).astype(np.float32))
             np.save(f"{OUT}/wan_animate/noise_{name}.npy", both[:, 0].permute(0, 2, 3, 4, 1).contiguous().numpy())
-            json.dump(told(frames, 1.0) | dict(window=window, window_overlap=shared, window_mode="continue"),
-                      open(f"{OUT}/wan_animate/asked_{name}.json", "w"), indent=1)
+            CASES.append(("wan_animate", name, told(frames, 1.0) | dict(window=window, window_overlap=shared, window_mode="continue")))
     image.save(f"{OUT}/wan_animate/image.png")
     for name, frames in ("control", pose), ("face", face), ("video_replace", background), ("mask_replace", mask):
         film(name, frames)

@@ -6,7 +6,7 @@
 static weft_status run_generate(const weft_args *args)
 {
     weft_interrupt_catch();
-    return weft_generate_run(args, NULL, NULL);
+    return weft_generate_run(args, NULL, NULL, true);
 }
 
 const weft_verb weft_verb_generate = {

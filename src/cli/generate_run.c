@@ -87,7 +87,7 @@ static weft_status settle_backend(const char *name, weft_comm *comm, weft_genera
 }
 
 weft_status weft_generate_run(const weft_args *args, struct weft_resident_weights *resident,
-                              weft_comm *world)
+                              weft_comm *world, bool prints)
 {
     weft_jobs jobs = {0};
     weft_pass_switches passes;
@@ -133,7 +133,7 @@ weft_status weft_generate_run(const weft_args *args, struct weft_resident_weight
     WEFT_GO(weft_args_choose_comm_overlap(args, arena, weft_args_string(args, "--model"), comm, &o,
                                           &parallel));
     WEFT_GO(produce(args, &o, &jobs, comm, &cluster));
-    if (weft_comm_rank(comm) == 0)
+    if (prints && weft_comm_rank(comm) == 0)
         printf("%s%s%s\n", weft_args_given(args, "--out"),
                weft_args_given(args, "--sheet") ? "\n" : "",
                weft_args_given(args, "--sheet") ? weft_args_given(args, "--sheet") : "");

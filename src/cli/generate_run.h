@@ -9,8 +9,9 @@ struct weft_resident_weights;
 
 /* Generates the videos of arguments of `weft generate`. `resident`: weights that stay loaded
  * afterwards; NULL: none do. `world`: the communicator of the process, which stays open; NULL: is
- * opened and closed. After an error other than WEFT_E_CANCELLED, `world` has failed. */
+ * opened and closed. After an error other than WEFT_E_CANCELLED, `world` has failed. `prints`:
+ * rank 0 prints the paths of the videos. */
 weft_status weft_generate_run(const weft_args *args, struct weft_resident_weights *resident,
-                              weft_comm *world);
+                              weft_comm *world, bool prints);
 
 #endif

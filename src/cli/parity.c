@@ -1,11 +1,14 @@
 /* weft parity: compares results of weft with results of a reference implementation. */
 #include "parity/parity_compare.h"
 
+#include "base/log.h"
+#include "cli/generate_run.h"
 #include "cli/options/args.h"
 #include "cli/options/verb.h"
 #include "cli/parity_output.h"
 #include "cli/plan_output.h"
 #include "cli/text_output.h"
+#include "comm/comm_fake.h"
 #include "kernel/registry/backend.h"
 
 #include <stdio.h>
@@ -15,6 +18,26 @@ static const char default_folder[] = "tests/golden";
 static void print_line(const char *text)
 {
     puts(text);
+}
+
+/* Runs `weft generate` on one rank. Its messages are dropped, except the error. */
+static weft_status generate(int argc, const char *const *argv)
+{
+    const weft_log_receiver silent = {.has_message = true, .has_progress = true},
+                            standard = {.message = NULL};
+    const weft_verb *verb = weft_verb_find("generate");
+    weft_args *args = NULL;
+    weft_comm *comm = NULL;
+    weft_status_code status = WEFT_OK;
+    weft_log_set_receiver(&silent);
+    WEFT_GO(weft_args_parse(verb, argc, (char *const *)(uintptr_t)argv, &args));
+    WEFT_GO(weft_comm_open_threads(1, &comm));
+    WEFT_GO(weft_generate_run(args, NULL, comm, false));
+out:
+    weft_log_set_receiver(&standard);
+    weft_comm_free(comm);
+    weft_args_free(args);
+    return status;
 }
 
 static weft_status print_json(json_t *json)
@@ -85,6 +108,7 @@ static weft_status run_parity(const weft_args *args)
 {
     weft_parity_request request = {.weights = weft_args_string(args, "--weights"),
                                    .verbose = weft_args_flag(args, "--verbose"),
+                                   .generate = generate,
                                    .backend =
                                        weft_backend_find(weft_args_string(args, "--backend"))};
     if (!request.backend)
@@ -132,6 +156,12 @@ const weft_verb weft_verb_parity = {
         "are still compared. A file that needs an option which was not given (--weights)\n"
         "is skipped. Exit status 1: a file failed.\n"
         "\n"
+        "--all also compares the pipelines of FOLDER/pipelines: each folder has a model as\n"
+        "diffusers publishes it, and for each asked*.json the latents of diffusers'\n"
+        "pipeline from the same noise. `weft generate` must make these latents. FOLDER may\n"
+        "also be the folder of the pipelines itself. `weft parity FOLDER/asked.json`\n"
+        "compares one case.\n"
+        "\n"
         "Other keys of the JSON file select other comparisons:\n"
         "  losses       the tensors are a training run (data, noise, t or sigma,\n"
         "               conditioning; final.*): losses, gradient norms and final\n"
@@ -139,12 +169,14 @@ const weft_verb weft_verb_parity = {
         "  class of a scheduler   noise levels, model calls and steps (limit 1e-5)\n"
         "  class formulas         each tensor, by the formula of its name (limit 1e-5)\n"
         "  tile_sample_min_height an autoencoder with tiles in space and time\n"
+        "  tiles        an autoencoder that always tiles, without gradients\n"
+        "  options      a pipeline: options of weft generate, noise, expected results\n"
         "  files        a tokenizer: the ids of all texts are equal\n"
         "\n"
         "Values of quantized block formats are equal, and so are all parameters of a key\n"
         "mapping (files in the folder dialects). For the shot detector TransNetV2\n"
         "probabilities agree within 1e-4 and the shots are equal.\n",
-    .see = "docs/reference/verbs/parity.md, docs/how-to/test.md",
+    .see = "docs/reference/verbs/parity.md, docs/reference/formats.md, docs/how-to/test.md",
     .examples = "weft parity tests/golden/FILE.json\n"
                 "weft parity --all\n"
                 "weft parity --all FOLDER1 FOLDER2 --json >results.json\n",

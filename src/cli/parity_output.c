@@ -1,6 +1,5 @@
 #include "cli/parity_output.h"
 
-#include "base/fs.h"
 #include "base/utf8.h"
 
 #include <math.h>
@@ -40,7 +39,7 @@ static void print_rows(const weft_parity_table *table, weft_buf *out)
 {
     int file = 4, class_name = 5;
     for (int64_t i = 0; i < table->rows; i++) {
-        file = longest(file, weft_path_base(table->row[i].file));
+        file = longest(file, weft_parity_row_name(&table->row[i]));
         class_name = longest(class_name, table->row[i].record.class_name);
     }
     weft_buf_printf(out, "%-*s  %-*s  %-15s  %-17s  %-17s  %7s  result\n", file, "file", class_name,
@@ -50,7 +49,7 @@ static void print_rows(const weft_parity_table *table, weft_buf *out)
         const weft_parity_record *r = &row->record;
         char outputs[32], gradients[32];
         weft_buf_printf(out, "%-*s  %-*s  %-15s  %-17s  %-17s  %7.2f  %s\n", file,
-                        weft_path_base(row->file), class_name,
+                        weft_parity_row_name(row), class_name,
                         r->class_name[0] ? r->class_name : "-", r->kind ? r->kind : "-",
                         error_text(r->measures ? &r->measure[0] : NULL, outputs),
                         error_text(weft_parity_largest(r, 1), gradients), r->seconds,

@@ -49,7 +49,7 @@ static weft_status generate(const weft_worker_state *w, const json_t *job)
         argv[i] = (char *)(uintptr_t)json_string_value(json_array_get(list, (size_t)i));
     WEFT_GO(weft_resident_set_names(w->resident, model ? model : "", lora ? lora : ""));
     WEFT_GO(weft_args_parse(verb, count, argv, &args));
-    WEFT_GO(weft_generate_run(args, w->resident, w->comm));
+    WEFT_GO(weft_generate_run(args, w->resident, w->comm, true));
 out:
     weft_args_free(args);
     weft_free(argv);

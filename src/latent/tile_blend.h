@@ -1,7 +1,7 @@
 /* Blends tiles into one output, row by row and in place, as the references do. A tile fades in over
  * the tile above, then over the tile to its left, each after its own blending. Of the preceding
- * tiles, only the strips that later tiles overlap are retained. With weft_tiling.sums the tile above
- * is the one before its columns were blended. */
+ * tiles, only the strips that later tiles overlap are retained. With weft_tiling.sums the tile
+ * above is the one before its columns were blended. */
 #ifndef WEFT_LATENT_TILE_BLEND_H
 #define WEFT_LATENT_TILE_BLEND_H
 

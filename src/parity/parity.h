@@ -18,6 +18,8 @@ typedef struct weft_parity {
     const weft_backend *backend;
     bool verbose;                   /* lines of all comparisons, not only of failures */
     void (*line)(const char *text); /* receives the lines, without their end; NULL: dropped */
+    /* runs `weft generate`; NULL: not possible */
+    weft_status (*generate)(int argc, const char *const *argv);
     weft_parity_record record;
     /* set by kinds that build a graph; freed by weft_parity_compare */
     weft_model model;

@@ -20,10 +20,10 @@ const weft_parity_measure *weft_parity_largest(const weft_parity_record *record,
 
 /* ---- files ---------------------------------------------------------------------------------- */
 
-static weft_status add_folder(const char *folder, weft_parity_table *table)
+/* Adds folder/PREFIX*.json. */
+static weft_status add_files(const char *folder, const char *prefix, weft_parity_table *table)
 {
     weft_names names = {0};
-    const int64_t before = table->rows;
     weft_status_code status = WEFT_OK;
     WEFT_GO(weft_list_dir(folder, false, &names));
     weft_parity_row *grown =
@@ -31,19 +31,67 @@ static weft_status add_folder(const char *folder, weft_parity_table *table)
     WEFT_GO(WEFT_ALLOCATED(grown, "%" PRId64 " golden files", names.count));
     table->row = grown;
     for (int64_t i = 0; i < names.count; i++) {
-        if (strcmp(weft_path_extension(names.name[i]), "json"))
+        if (strcmp(weft_path_extension(names.name[i]), "json") ||
+            strncmp(names.name[i], prefix, strlen(prefix)))
             continue;
         char *path = weft_path_join(folder, names.name[i]);
         WEFT_GO(WEFT_ALLOCATED(path, "%s", names.name[i]));
         table->row[table->rows++] = (weft_parity_row){.file = path};
     }
+out:
+    weft_names_free(&names);
+    return status;
+}
+
+/* Adds the cases of the models in `folder`, which are in its sub-folders. */
+static weft_status add_pipelines(const char *folder, weft_parity_table *table)
+{
+    weft_names names = {0};
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_list_dir(folder, false, &names));
+    for (int64_t i = 0; i < names.count; i++) {
+        char *model = weft_path_join(folder, names.name[i]);
+        status = !model                    ? weft_no_memory("%s", names.name[i])
+                 : weft_path_is_dir(model) ? add_files(model, "asked", table)
+                                           : WEFT_OK;
+        weft_free(model);
+        WEFT_GO(status);
+    }
+out:
+    weft_names_free(&names);
+    return status;
+}
+
+static weft_status add_folder(const char *folder, weft_parity_table *table)
+{
+    const int64_t before = table->rows;
+    char *pipelines = weft_path_join(folder, "pipelines");
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(pipelines, "%s", folder));
+    WEFT_GO(add_files(folder, "", table));
+    if (weft_path_is_dir(pipelines))
+        WEFT_GO(add_pipelines(pipelines, table));
+    else if (table->rows == before)
+        WEFT_GO(add_pipelines(folder, table));
     if (table->rows == before)
         WEFT_GO(weft_error(WEFT_MSG_FILE_NOT_FOUND, WEFT_AT(.file = folder),
                            "the folder has no golden file; one is NAME.json, in most cases with "
                            "NAME.safetensors"));
 out:
-    weft_names_free(&names);
+    weft_free(pipelines);
     return status;
+}
+
+/* The name of a row: the file, and for pipelines its folder, too. */
+const char *weft_parity_row_name(const weft_parity_row *row)
+{
+    const char *base = weft_path_base(row->file), *name = base;
+    const bool pipeline = row->record.kind && !strcmp(row->record.kind, "pipeline");
+    if (!pipeline || base == row->file)
+        return base;
+    for (name--; name > row->file && name[-1] != '/'; name--)
+        ;
+    return name;
 }
 
 static weft_status compare_row(const weft_parity_request *request, weft_parity_row *row)

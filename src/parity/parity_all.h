@@ -32,11 +32,14 @@ typedef struct weft_parity_table {
     int64_t rows, groups, count[3];
 } weft_parity_table; /* zero-initialise; free after an error, too */
 
-/* Compares FOLDER/NAME.json of each folder, sorted by name. `request` has everything except the
- * file. A file that fails does not stop the others. Shows progress with the time left. Errors: a
- * folder cannot be read or has no such file; memory. */
+/* Compares FOLDER/NAME.json of each folder, sorted by name, and pipelines: asked*.json in folders
+ * of FOLDER/pipelines, or of a FOLDER without NAME.json. `request` has everything except the file.
+ * A file that fails does not stop the others. Shows progress with the time left. Errors: a folder
+ * cannot be read or has no such file; memory. */
 weft_status weft_parity_run_all(const char *const *folder, int folders,
                                 const weft_parity_request *request, weft_parity_table *table);
+/* Name of a row in tables: "t5.json", "flux2/asked_edit.json". */
+const char *weft_parity_row_name(const weft_parity_row *row);
 void weft_parity_table_free(weft_parity_table *table);
 /* Returns the largest error of the record's measures from `first` on as a share of its limit, and
  * that measure; NULL: none. */

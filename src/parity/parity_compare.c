@@ -8,6 +8,7 @@
 #include "parity/parity_hints.h"
 #include "parity/parity_losses.h"
 #include "parity/parity_model.h"
+#include "parity/parity_pipeline.h"
 #include "parity/parity_sampler.h"
 #include "parity/parity_shots.h"
 #include "parity/parity_store.h"
@@ -23,7 +24,7 @@ static const weft_parity_kind *const kinds[] = {
     &weft_parity_tokenizer, &weft_parity_cleaning, &weft_parity_formulas, &weft_parity_sampler,
     &weft_parity_shots,     &weft_parity_blocks,   &weft_parity_dialect,  &weft_parity_training,
     &weft_parity_lpips,     &weft_parity_patchgan, &weft_parity_vaegan,   &weft_parity_tiled,
-    &weft_parity_hints,     &weft_parity_branch,   &weft_parity_model,
+    &weft_parity_hints,     &weft_parity_branch,   &weft_parity_pipeline, &weft_parity_model,
 };
 
 static weft_status load_json(weft_parity *p) /* texts of tokenizers may contain NUL */
@@ -98,7 +99,8 @@ weft_status weft_parity_compare(const weft_parity_request *request, weft_parity_
                      .weights_file = request->weights,
                      .backend = request->backend,
                      .verbose = request->verbose,
-                     .line = request->line};
+                     .line = request->line,
+                     .generate = request->generate};
     p.record.code = run_kind(&p);
     if (p.model.family)
         p.record.family = weft_model_class(&p.model);

@@ -15,6 +15,8 @@ typedef struct weft_parity_request {
     const weft_backend *backend;
     bool verbose;                   /* say all comparisons, not only failures */
     void (*line)(const char *text); /* receives lines without their end; NULL: dropped */
+    /* Runs `weft generate` silently, for pipelines; NULL: not possible. */
+    weft_status (*generate)(int argc, const char *const *argv);
 } weft_parity_request;
 
 /* Fills *record, after an error as far as the comparison came. parity-failed: a comparison failed;

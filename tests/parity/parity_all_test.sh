@@ -7,8 +7,9 @@ golden=$SRC/tests/golden
 all_files_of_the_repository_pass() {
     (cd "$SRC" && "$WEFT" parity --all) >all.txt 2>err || fail_with all.txt "weft parity --all"
     local files
-    files=$(find "$golden" -maxdepth 1 -name '*.json' | wc -l)
+    files=$(($(find "$golden" -maxdepth 1 -name '*.json' | wc -l) + $(find "$golden/pipelines" -name 'asked*.json' | wc -l)))
     grep -qx "$files files: $files passed, 0 failed, 0 skipped" all.txt || fail_with all.txt "not all $files files"
+    grep -q '^flux2/asked_edit.json  *Flux2Pipeline  *pipeline .*passed$' all.txt || fail_with all.txt "no row of a pipeline"
     grep -q '^wan_train30.json  *WanTransformer3DModel  *training .*passed$' all.txt || fail_with all.txt "no row of a training"
 }
 check all_files_of_the_repository_pass

@@ -13,16 +13,12 @@ make() { # OUT FOLDER OPTIONS...
     shift 2
     mapfile -t options < <(python3 -S - "$folder/asked.json" <<'PY'
 import json, os, sys
-names = {"prompt": "--prompt", "negative": "--negative-prompt", "height": "--height", "width": "--width", "num_frames": "--frames",
-         "num_inference_steps": "--steps", "guidance_scale": "--guidance-scale", "guidance_scale_2": "--guidance-scale-2",
-         "frame_rate": "--fps", "guide": "--guidance-method"}
-for key, value in json.load(open(sys.argv[1])).items():
-    if key in names:
-        print(names[key], value, sep="\n")
-for what in "image", "last_image":
-    path = os.path.join(os.path.dirname(sys.argv[1]), what + ".png")
-    if os.path.exists(path):
-        print("--" + what.replace("_", "-"), path, sep="\n")
+case, folder = json.load(open(sys.argv[1])), os.path.dirname(sys.argv[1])
+for option, value in case["options"].items():
+    print(option, value, sep="\n")
+for option, files in case.get("files", {}).items():
+    for file in files:
+        print(option, f"{folder}/{file}", sep="\n")
 PY
     )
     local run=()
