@@ -97,7 +97,8 @@ OPTIONS = {"prompt": "--prompt", "negative": "--negative-prompt", "height": "--h
            "max_sequence_length": "--max-sequence-length", "sigmas": "--sigmas", "timesteps": "--timesteps", "window": "--window",
            "sections": "--sections", "window_overlap": "--window-overlap", "window_mode": "--window-mode", "frame_lag": "--frame-lag",
            "block_frames": "--block-frames", "reasoning_frames": "--reasoning-frames", "reasoning_steps": "--reasoning-steps",
-           "given_frames": "--given-frames", "kv_cache": "--kv-cache", "control_scale": "--control-scale"}
+           "given_frames": "--given-frames", "kv_cache": "--kv-cache", "context_noise": "--context-noise", "control_scale": "--control-scale",
+           "stage_steps": "--stage-steps", "first_section_steps": "--first-section-steps", "zero_steps": "--zero-init-steps"}
 FILES = {"image": "--image", "image2": "--image", "last_image": "--last-image", "video": "--video", "control": "--control", "face": "--face",
          "mask": "--mask"}
 CASES = []  # (folder, label of the variant, arguments of the reference)
@@ -126,7 +127,9 @@ def write_case(name, label, asked):
     case["noise"] = file_of("noise.npy", True)
     # a video of several windows has frames, but no latents
     frames = asked.get("window_mode") == "continue"
-    case["expected"] = {"frames" if frames else "latents": file_of("frames.npy" if frames else "latents.npy", False)}
+    case["expected"] = {} if frames else {"latents": file_of("latents.npy", False)}
+    if decoded := file_of("frames.npy", False):
+        case["expected"]["frames"] = decoded
     if sound := file_of("audio_latents.npy", False):
         case["expected"]["audio-latents"] = sound
     # f32 in every step on both sides; the timestep 1e-4 of given frames has an effect of 5e-6 to 1e-5

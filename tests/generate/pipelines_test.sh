@@ -10,7 +10,7 @@ all_cases_pass() {
     local files models
     files=$(find "$cases" -name 'asked*.json' | wc -l) models=$(find "$cases" -name asked.json | wc -l)
     grep -qx "$files files: $files passed, 0 failed, 0 skipped" all.txt || fail_with all.txt "not all $files cases"
-    [ "$(cut -d/ -f1 all.txt | grep -Fxc -f <(ls "$cases"))" = "$files" ] && [ "$files" -ge 95 ] && [ "$models" -ge 47 ] ||
+    [ "$(cut -d/ -f1 all.txt | grep -Fxc -f <(ls "$cases"))" = "$files" ] && [ "$files" -ge 111 ] && [ "$models" -ge 51 ] ||
         fail_with all.txt "cases of $models models"
 }
 check all_cases_pass
@@ -60,7 +60,7 @@ by_ranks() { # NAME VARIANT OPTIONS...
 import json, os, sys
 case, folder = json.load(open(sys.argv[1])), os.path.dirname(sys.argv[1])
 assert "scheduler" not in case and "guider" not in case
-(what, reference), = case["expected"].items()
+what, reference = next(iter(case["expected"].items()))  # latents before frames
 print(case["tolerance"], what, f"{folder}/{reference}", "--init-latents", f"{folder}/{case['noise']}", sep="\n")
 for option, value in case["options"].items():
     print(option, value, sep="\n")
@@ -81,6 +81,14 @@ check qwen_edit_plus_by_ranks by_ranks qwen_edit_plus "" --parallel cp=2
 for axis in tp cp fsdp cfg; do check "motif_i2v_by_ranks_of_$axis" by_ranks motif i2v --parallel $axis=2; done
 check motif_i2v_by_ranks_of_sp by_ranks motif i2v --parallel tp=2 --parallel sequence_parallel=true
 check motif_i2v_by_ranks_of_ring by_ranks motif i2v --parallel cp=2 --parallel context=ring
+for axis in tp cp fsdp cfg; do check "osp15_by_ranks_of_$axis" by_ranks osp15 "" --parallel $axis=2; done
+check osp15_by_ranks_of_sp by_ranks osp15 "" --parallel tp=2 --parallel sequence_parallel=true
+check osp15_by_ranks_of_ring by_ranks osp15 "" --parallel cp=2 --parallel context=ring
+for axis in tp cp fsdp cfg; do check "osp13_by_ranks_of_$axis" by_ranks osp13 "" --parallel $axis=2; done
+for axis in tp cp fsdp cfg; do check "helios_mid_by_ranks_of_$axis" by_ranks helios_mid "" --parallel $axis=2; done
+check helios_mid_by_ranks_of_sp by_ranks helios_mid "" --parallel tp=2 --parallel sequence_parallel=true
+check helios_mid_by_ranks_of_ring by_ranks helios_mid "" --parallel cp=2 --parallel context=ring
+for axis in tp cp fsdp; do check "helios_distilled_by_ranks_of_$axis" by_ranks helios_distilled video --parallel $axis=2; done
 for axis in tp cp fsdp; do check "wan_animate_by_ranks_of_$axis" by_ranks wan_animate "" --parallel $axis=2; done
 check wan_animate_by_ranks_of_ring by_ranks wan_animate "" --parallel cp=2 --parallel context=ring
 check wan_animate_long5_by_ranks by_ranks wan_animate long5 --parallel cp=2
