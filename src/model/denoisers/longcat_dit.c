@@ -393,7 +393,7 @@ static const weft_text_encoder_row text_encoders[] = {
     {"*ffn.w2:linear",              axis, __VA_ARGS__},                           \
     {"*",                           axis, ALL, .params = true, .optional = true}
 #define SEQUENCE(axis) {"*blocks.*:layer_norm", axis, TOKENS}
-/* On both axes of contexts, every rank has some heads of all tokens if frames are given. */
+/* Every rank has some heads of all tokens on both axes of contexts, if frames are given. */
 #define GIVEN(axis) {"*attn.frames:attention", axis, HEADS, .optional = true}, \
                     {"*attn.frames:add",       axis, TOKENS, .optional = true}
 static const weft_recipe_row
