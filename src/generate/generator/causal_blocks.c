@@ -13,7 +13,7 @@ static weft_status check_options(const weft_generator *p)
         bool given;
     } other[] = {{"--batch-size", o->batch > 1},
                  {"--feature-cache", o->cache && strcmp(o->cache, "off") != 0},
-                 {"--guidance-range", o->guided[1] > 0},
+                 {"--guidance-end", o->guided[1] > 0},
                  {"--preview-interval", o->preview > 0},
                  {"--window", o->window || o->continues || o->chains},
                  {"--window-overlap", o->window_overlap != 0},

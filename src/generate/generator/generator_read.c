@@ -258,7 +258,7 @@ static weft_status lay_reasoning(weft_generator *p)
     if (other)
         return weft_error(WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.key = "--reasoning-frames"),
                           "reasoning frames cannot be combined with --batch-size above 1, "
-                          "--guidance-range, --video, --window or --feature-cache");
+                          "--guidance-start, --guidance-end, --video, --window or --feature-cache");
     s->reasoning_steps = o->reasoning_steps;
     s->begun_floats = s->latent_floats / s->latent[0] * s->reasoning_frames;
     return WEFT_OK;
@@ -273,7 +273,7 @@ static weft_status check_levels(const weft_generator *p)
         bool given;
     } other[] = {{"--batch-size", o->batch > 1},
                  {"--feature-cache", o->cache && strcmp(o->cache, "off") != 0},
-                 {"--guidance-range", o->guided[1] > 0},
+                 {"--guidance-end", o->guided[1] > 0},
                  {"--preview-interval", o->preview > 0},
                  {"--trace", o->trace != NULL},
                  {"--strength", o->strength > 0},
