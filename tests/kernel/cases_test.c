@@ -492,6 +492,10 @@ Test(kernel, norms)
          * around anything else than about the mean would cancel. */
         {NORM(LAYER_NORM_GRAD, 1e-6, false),
          .in = {{D(2, 20), .fill = LISTED, .list = far}, X(2, 20), X(20)}},
+        /* Rows as of a group of channels over all frames: sums in f32 alone are too inaccurate. */
+        {NORM(LAYER_NORM, 1e-6, false), .in = {X(1, 2000003)}, .tolerance = 1e-6},
+        {NORM(LAYER_NORM_GRAD, 1e-6, false), .in = {X(1, 2000003), X(1, 2000003)},
+         .tolerance = 1e-6},
         {NORM(RMS_NORM, 1e-6, false), .in = {X(3, 5, 33)}},
         {NORM(RMS_NORM, 1e-6, false), .in = {X(300, 384), X(384)}},
         {NORM(RMS_NORM, 1e-12, true), .in = {X(300, 100), X(100)}},
