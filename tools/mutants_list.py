@@ -82,7 +82,7 @@ MUTANTS = [
     ("latent-clamp", "src/latent/vae_chunks.c", "return v->raw || is_tiled(h) ? made : weft_clamp(g, made, -1, 1);",
      "return v->raw || is_tiled(h) ? made : weft_clamp(g, made, -1, 2);", "generate-generator:vae/* latent:vae/* model/autoencoders_test.sh"),
     # ---- model
-    ("model-tiling-count", "src/model/tiling.c", "(t->in[side] + step - 1) / step : 1;", "t->in[side] / step : 1;", "model:tiling/*"),
+    ("model-tiling-count", "src/model/tiling.c", ": (t->in[side] + step - 1) / step;", ": t->in[side] / step;", "model:tiling/*"),
     ("model-tiling-encoder", "src/model/tiling.c", "*side = (weft_tile_side){size + 1, step, size / factor - step / factor, step / factor};",
      "*side = (weft_tile_side){size, step, size / factor - step / factor, step / factor};", "model:tiling/*"),
     ("model-rows-not-split", "src/model/tp_recipes.c", "    ROWS(\"*attn*.to_add_out\", axis, __VA_ARGS__),                     \\\n", "",

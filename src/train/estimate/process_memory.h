@@ -21,9 +21,9 @@ enum { WEFT_PROCESS_VARIES = 7 << 19 };
 enum { WEFT_PROCESS_GROWS = 5 << 19 };
 
 /* Bytes of a limit that are kept free in case a process grows by more than WEFT_PROCESS_GROWS. The
- * growth was 0.4 to 3.5 MiB in runs that reserve 10 MiB to 2.2 GiB. It does not grow with ranks: 0.7
- * to 1.9 MiB on two, 0.3 to 0.6 MiB on four. It grows with threads: 0.5 MiB with 2, 3.7 MiB with
- * 16. memory_limit_test.sh starts runs with least limits. */
+ * growth was 0.4 to 3.5 MiB in runs that reserve 10 MiB to 2.2 GiB. It does not grow with ranks:
+ * 0.7 to 1.9 MiB on two, 0.3 to 0.6 MiB on four. It grows with threads: 0.5 MiB with 2, 3.7 MiB
+ * with 16. memory_limit_test.sh starts runs with least limits. */
 int64_t weft_process_unreported(void);
 
 typedef struct weft_process_memory {
