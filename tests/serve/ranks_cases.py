@@ -242,14 +242,15 @@ def jobs_have_the_layout_of_their_price():
 
 
 def prices_are_of_the_layout():
-    options = "--parallel", "cp=2"
+    options, large = ("--parallel", "cp=2"), VIDEO | {"size": "128x128"}
     s = serve(2, *options)
-    price = s.call("POST", "/v1/jobs/price", VIDEO)
-    made = estimate(VIDEO, "--ranks", "2", *options)
+    price = s.call("POST", "/v1/jobs/price", large)
+    made = estimate(large, "--ranks", "2", *options)
     assert price["bytes"] == made["peak_bytes"] and price["seconds"] == made["video_seconds"], (price, made)
     stop(s)
     s = Server("alone")
-    assert s.call("POST", "/v1/jobs/price", VIDEO)["seconds"] > price["seconds"]
+    one = s.call("POST", "/v1/jobs/price", large)
+    assert one["seconds"] > price["seconds"], (one, price)
     s.stop()
 
 
