@@ -11,8 +11,8 @@ weft_status weft_generator_programs(weft_generator *generator, weft_vae_program_
 /* Opens the layout and the parts: builds and shards the graphs of the text encoders and the
  * experts, and compiles their programs. */
 weft_status weft_generator_build(weft_generator *p);
-/* Whether this rank has both CFG branches of a denoiser with `rows` rows. Their inputs then differ
- * in the texts only (weft_generator_equal_inputs). */
+/* Whether a single rank has both CFG branches of a denoiser with `rows` rows. Their inputs then
+ * differ in the texts only (weft_generator_equal_inputs). */
 bool weft_generator_has_equal_branches(const weft_generator *p, int64_t rows);
 void weft_generator_parts_close(weft_generator_parts *parts);
 void weft_generator_layout_close(weft_generator_layout *layout);
