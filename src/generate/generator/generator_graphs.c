@@ -87,7 +87,7 @@ static bool has_cfg_branches(const weft_generator *p)
 
 bool weft_generator_has_equal_branches(const weft_generator *p, int64_t rows)
 {
-    /* With uneven shares of tokens or heads, ranks would choose different nodes. */
+    /* ranks with uneven shares of tokens or heads would choose different nodes */
     return rows == p->shape.rows && has_cfg_branches(p) && weft_mesh_ranks(&p->layout.mesh) == 1;
 }
 
