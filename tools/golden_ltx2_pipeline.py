@@ -6,6 +6,9 @@ root of the checkout, with tools in PYTHONPATH.
     ltx2    as 2.0: guidance of video and sound by one scale
     ltx23   as 2.3: gates, a text for each stream, bandwidth extension, a scale for the sound
     ltx23_rescale         the same with rescaled guidance
+    ltx2_weak, ltx23_weak    with weakened passes: without self-attention in a block, and with isolated
+                          streams; stg and isolated: one of the two passes
+    i2v_weak              both passes and an image
     ltx2_i2v, ltx23_i2v   with an image that is not compressed first; 2.0 without the times of the other
                           stream in the attention between the streams
 
@@ -54,7 +57,7 @@ def parts(newer):
                       video_connector_num_attention_heads=2, audio_connector_num_attention_heads=2)
     transformer = dict(in_channels=CHANNELS, out_channels=CHANNELS, num_attention_heads=2, attention_head_dim=12, cross_attention_dim=24,
                        audio_in_channels=SOUND * BINS, audio_out_channels=SOUND * BINS, audio_num_attention_heads=2, audio_attention_head_dim=8,
-                       audio_cross_attention_dim=16, num_layers=1, caption_channels=12, rope_type="split", audio_sampling_rate=400,
+                       audio_cross_attention_dim=16, num_layers=2, perturbed_attn=True, caption_channels=12, rope_type="split", audio_sampling_rate=400,
                        audio_hop_length=10)
     if newer:
         connectors |= dict(per_modality_projections=True, video_hidden_dim=widths[0], audio_hidden_dim=widths[1], video_gated_attn=True,
@@ -96,10 +99,12 @@ def pipeline(name, newer, audio_scale=None):
     asked = dict(height=32 * SIZE[1], width=32 * SIZE[2], num_inference_steps=STEPS, guidance_scale=3.0, frame_rate=fps, max_sequence_length=TOKENS)
     said = dict(prompt=PROMPT, negative=NEGATIVE, num_frames=frames, **asked) | ({"audio_guidance_scale": audio_scale} if audio_scale else {})
 
-    def run(by, kind, rescale=0.0, **more):
-        made = by(prompt=PROMPT, negative_prompt=NEGATIVE, num_frames=frames, output_type=kind, return_dict=False, stg_scale=0.0, modality_scale=1.0,
-                  guidance_rescale=rescale, audio_guidance_scale=audio_scale, audio_stg_scale=0.0, audio_modality_scale=1.0,
-                  audio_guidance_rescale=rescale, audio_latents=pipe._denormalize_audio_latents(pipe._pack_audio_latents(sound), *statistics),
+    def run(by, kind, rescale=0.0, audio_rescale=None, weakened={}, **more):
+        usual = dict(stg_scale=0.0, modality_scale=1.0, audio_stg_scale=0.0, audio_modality_scale=1.0) | weakened
+        blocks = usual.pop("stg_blocks", None)
+        made = by(prompt=PROMPT, negative_prompt=NEGATIVE, num_frames=frames, output_type=kind, return_dict=False, **usual,
+                  guidance_rescale=rescale, audio_guidance_scale=audio_scale, spatio_temporal_guidance_blocks=blocks,
+                  audio_guidance_rescale=audio_rescale or rescale, audio_latents=pipe._denormalize_audio_latents(pipe._pack_audio_latents(sound), *statistics),
                   **asked, **more)
         return made if kind != "latent" else ((made[0] - mean) / std, pipe._normalize_audio_latents(pipe._pack_audio_latents(made[1]), *statistics))
 
@@ -116,10 +121,20 @@ def pipeline(name, newer, audio_scale=None):
         np.save(f"{OUT}/{name}/{what}.npy", array.float().contiguous().numpy())
     if newer:
         other("rescale", run(pipe, "latent", rescale=0.7, latents=packed()), guidance_rescale=0.7)
+    # both weakened passes with scales of their own for the sound; one pass without guidance by a negative prompt
+    weak = dict(stg_scale=1.0, audio_stg_scale=0.5, stg_blocks=[1], modality_scale=3.0, audio_modality_scale=2.0)
+    other("weak", run(pipe, "latent", weakened=weak, rescale=0.7, audio_rescale=0.3, latents=packed()),
+          guidance_rescale=0.7, audio_guidance_rescale=0.3, **weak)
+    stg, isolated = dict(stg_scale=2.0, stg_blocks=[0, 1]), dict(modality_scale=3.0)
+    other("stg", run(pipe, "latent", weakened=stg | dict(audio_stg_scale=2.0), latents=packed()), **stg)
+    other("isolated", run(pipe, "latent", weakened=isolated | dict(audio_modality_scale=3.0), latents=packed()), **isolated)
     image = picture(32 * SIZE[2], 32 * SIZE[1], 1)
     pipeline_ltx2_image2video.randn_tensor = lambda shape, **_: begin.clone() if tuple(shape) == begin.shape else torch.zeros(shape)
     given(name, image_i2v=image)
     other("i2v", run(LTX2ImageToVideoPipeline(**given_parts), "latent", image=image, image_crf=0, use_cross_timestep=newer))
+    given(name, image_i2v_weak=image)
+    other("i2v_weak", run(LTX2ImageToVideoPipeline(**given_parts), "latent", image=image, image_crf=0, use_cross_timestep=newer, weakened=weak),
+          **weak)
     for part in ("audio_vae", "vae", "text_encoder", "tokenizer", "scheduler") if newer else ():
         shutil.rmtree(f"{OUT}/{name}/{part}")
         os.symlink(f"../ltx2/{part}", f"{OUT}/{name}/{part}")

@@ -8,12 +8,19 @@ double weft_guidance_scale_at(const weft_guidance_params *g)
     return g->boundary > 0 && g->time < g->boundary ? g->low_scale : g->scale;
 }
 
+/* `unconditional` NULL: by the weakened predictions alone. */
 static void combine_cfg(const weft_guidance_params *g, float *conditional,
                         const float *unconditional, int64_t count)
 {
     const float s = (float)weft_guidance_scale_at(g);
-    for (int64_t i = 0; i < count; i++)
-        conditional[i] = unconditional[i] + s * (conditional[i] - unconditional[i]);
+    for (int64_t i = 0; i < count; i++) {
+        const float c = conditional[i];
+        if (unconditional)
+            conditional[i] = unconditional[i] + s * (c - unconditional[i]);
+        for (int k = 0; k < WEFT_GUIDANCE_PASSES; k++)
+            if (g->pass[k].prediction)
+                conditional[i] += (float)g->pass[k].weight * (c - g->pass[k].prediction[i]);
+    }
 }
 
 /* Combines by cfg with a scale that is larger by 1. */

@@ -5,6 +5,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* A prediction by a weakened model. Guidance adds weight (conditional - prediction). */
+typedef struct weft_guidance_pass {
+    const float *prediction; /* [count] of the samples */
+    double weight;
+} weft_guidance_pass;
+
+enum { WEFT_GUIDANCE_PASSES = 2 };
+
 /* Inputs of the guidance rows; each row reads its own members. */
 typedef struct weft_guidance_params {
     double scale;
@@ -21,6 +29,8 @@ typedef struct weft_guidance_params {
     double eta, most, momentum; /* apg: share of the parallel part; norm limit; EMA momentum */
     float *average;             /* apg: [count], initially 0; NULL: none */
     bool from_conditional; /* apg, zero_star: the update is added to the conditional prediction */
+    /* cfg and rescale, of one sample: weakened predictions; an entry without one is skipped */
+    weft_guidance_pass pass[WEFT_GUIDANCE_PASSES];
 } weft_guidance_params;
 
 typedef struct weft_guidance {

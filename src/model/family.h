@@ -56,6 +56,7 @@ typedef enum weft_port {
     WEFT_PORT_AUDIO_LEVEL,    /* (B)                                                             */
     WEFT_PORT_CROSS_TIMES,    /* (1) i32      1: attention between streams by the other's time   */
     WEFT_PORT_JOINED,         /* (B)          0: no attention between video and audio; else 1    */
+    WEFT_PORT_ATTENDED,       /* (B)          0: perturbed blocks have no self-attention; else 1  */
     WEFT_PORT_AUDIO_TEXT,     /* (B,L,D)      text embeddings for the audio                      */
     WEFT_PORT_AUDIO_TEXT_MASK, /* (B,L) i32                                                     */
     WEFT_PORT_PADDING,        /* (B,T,Y,X,1)  1: pixels outside the image                        */
@@ -145,6 +146,9 @@ typedef struct weft_ports {
     /* Images of WEFT_PORT_EDITED with sizes of their own, or of WEFT_PORT_IMAGE among the tokens of
      * a text encoder. Borrowed; NULL: none. */
     const weft_image_tokens *images;
+    /* Blocks whose self-attention WEFT_PORT_ATTENDED replaces by its values. Ends with -1,
+     * borrowed; NULL (default): none. */
+    const int64_t *perturbed;
 } weft_ports;
 
 /* Number of ports of every video autoencoder, with the names of the references. */

@@ -75,6 +75,14 @@ static weft_value rotated(weft_graph *g, weft_value x_bsc, const weft_ltx2_table
     return weft_nn_split_heads(g, weft_nn_join_heads(g, x), heads);
 }
 
+/* The attention h of samples with 1 in `attended` (B), the values v of samples with 0. */
+static weft_value perturb(weft_graph *g, weft_value attended, weft_value h, weft_value v)
+{
+    const weft_value on =
+        weft_reshape(g, attended, WEFT_SHAPE(weft_dim(g, attended, 0), 1, 1, 1));
+    return weft_add(g, weft_mul(g, h, on), weft_mul(g, v, weft_affine(g, on, -1, 1)));
+}
+
 weft_value weft_ltx2_attend(weft_graph *g, const weft_ltx2_attention *a, const char *name,
                             weft_value x, weft_value context,
                             const weft_ltx2_tables *const ropes[2], weft_value bias)
@@ -90,6 +98,8 @@ weft_value weft_ltx2_attend(weft_graph *g, const weft_ltx2_attention *a, const c
     k = rotated(g, weft_nn_rms_norm(g, "norm_k", k, qk_eps), ropes ? ropes[1] : NULL, heads,
                 a->halves);
     weft_value h = weft_nn_attend(g, q, k, v, bias);
+    if (a->attended)
+        h = perturb(g, *a->attended, h, v);
     if (a->gated) {
         const weft_value logits = weft_nn_linear(g, "to_gate_logits", x, heads, WEFT_LINEAR_ZERO);
         const weft_value gates = weft_affine(g, weft_unary(g, WEFT_OP_SIGMOID, logits), 2, 0);

@@ -30,6 +30,8 @@ typedef struct weft_ltx2_attention {
     bool bias, out_bias; /* of queries, keys and values; after attention */
     bool gated;          /* the heads have gates "to_gate_logits" */
     bool halves;         /* as in weft_ltx2_rope */
+    /* (B): 0: the values replace the attention, 1: they do not. Borrowed; NULL (default): 1 */
+    const weft_value *attended;
 } weft_ltx2_attention;
 
 /* Attention of x (B,S,C) to `context`. ropes[2]: tables of queries and keys; NULL: none. `bias`:

@@ -52,6 +52,7 @@ static const struct { const char *name; weft_dtype dtype; bool video; } ports[WE
     [WEFT_PORT_AUDIO_LEVEL]    = {"audio_noise_level", WEFT_F32, false},
     [WEFT_PORT_CROSS_TIMES]    = {"cross_times",    WEFT_I32, false},
     [WEFT_PORT_JOINED]         = {"joined",         WEFT_F32, false},
+    [WEFT_PORT_ATTENDED]       = {"attended",       WEFT_F32, false},
     [WEFT_PORT_AUDIO_TEXT]     = {"audio_text",     WEFT_F32, false},
     [WEFT_PORT_AUDIO_TEXT_MASK] = {"audio_text_mask", WEFT_I32, false},
     [WEFT_PORT_PADDING]        = {"padding",        WEFT_F32, true},
@@ -149,6 +150,7 @@ weft_ports weft_ports_none(void)
     none.hidden = NULL;
     none.cache = NULL;
     none.images = NULL;
+    none.perturbed = NULL;
     return none;
 }
 

@@ -20,11 +20,12 @@ typedef enum weft_method_need {
     WEFT_METHOD_DECODER,   /* a decoder with a timestep as input */
     WEFT_METHOD_IDENTITY,  /* an encoder of identity images */
     WEFT_METHOD_SOUND,     /* sound with the video */
+    WEFT_METHOD_PERTURBED, /* self-attention that can be perturbed */
     WEFT_METHOD_CONTROL,   /* control blocks */
     WEFT_METHOD_NEEDS
 } weft_method_need;
 
-enum { WEFT_METHOD_TEXT = 512, WEFT_METHOD_ARGUMENTS = 64, WEFT_METHOD_NUMBERS = 32 };
+enum { WEFT_METHOD_TEXT = 512, WEFT_METHOD_ARGUMENTS = 80, WEFT_METHOD_NUMBERS = 40 };
 
 /* Sets the options of `fields` in `request`. An option that `fields` does not have is the one of
  * `base` (NULL: none), if the model takes the option. takes: [WEFT_METHOD_NEEDS] of the model

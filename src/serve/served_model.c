@@ -87,6 +87,7 @@ static weft_status read_needs(weft_served_model *m, const weft_generator_model *
     m->takes[WEFT_METHOD_EXPERTS] = g->experts > 1;
     m->takes[WEFT_METHOD_EMBEDDED] = weft_model_takes(g->denoiser, WEFT_PORT_GUIDANCE);
     m->takes[WEFT_METHOD_SOUND] = g->sound.vae.family != NULL;
+    m->takes[WEFT_METHOD_PERTURBED] = weft_model_takes(g->denoiser, WEFT_PORT_ATTENDED);
     m->takes[WEFT_METHOD_CONTROL] = weft_model_takes(g->denoiser, WEFT_PORT_CONTROL_SCALE);
     m->takes[WEFT_METHOD_IDENTITY] = weft_path_exists(identity);
     weft_free(identity);

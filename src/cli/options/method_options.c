@@ -247,11 +247,36 @@ static weft_status read_zero_steps(const weft_args *args, weft_generator_options
     return WEFT_OK;
 }
 
+/* Reads a list such as 28,29. */
+static weft_status read_blocks(const char *text, weft_generator_options *o)
+{
+    int count = 0;
+    o->stg_blocks_given = text != NULL;
+    for (const char *at = text; at; count++) {
+        char *end = NULL;
+        const long long block = *at >= '0' && *at <= '9' ? strtoll(at, &end, 10) : -1;
+        if (block < 0 || block > 4096 || count == WEFT_MAX_STG_BLOCKS || (*end && *end != ','))
+            return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--stg-blocks", .value = text),
+                              "'%.80s' is not a list of up to %d blocks from 0; write 28 or 28,29",
+                              text, WEFT_MAX_STG_BLOCKS);
+        o->stg_blocks[count] = block;
+        at = *end ? end + 1 : NULL;
+    }
+    o->stg_blocks[count] = -1;
+    return WEFT_OK;
+}
+
 static weft_status read_scales(const weft_args *args, weft_generator_options *o)
 {
     WEFT_TRY(weft_args_f64(args, "--true-cfg-scale", 0, 100, &o->true_cfg));
     WEFT_TRY(weft_args_f64(args, "--guidance-rescale", 0, 1, &o->guidance_rescale));
     WEFT_TRY(weft_args_f64(args, "--audio-guidance-scale", 0, 100, &o->audio_guidance));
+    WEFT_TRY(weft_args_f64(args, "--audio-guidance-rescale", 0, 1, &o->audio_guidance_rescale));
+    WEFT_TRY(weft_args_f64(args, "--stg-scale", 0, 100, &o->stg_scale));
+    WEFT_TRY(weft_args_f64(args, "--audio-stg-scale", 0, 100, &o->audio_stg_scale));
+    WEFT_TRY(weft_args_f64(args, "--modality-scale", 0, 100, &o->modality_scale));
+    WEFT_TRY(weft_args_f64(args, "--audio-modality-scale", 0, 100, &o->audio_modality_scale));
+    WEFT_TRY(read_blocks(weft_args_string(args, "--stg-blocks"), o));
     WEFT_TRY(weft_args_f64(args, "--guidance-scale-2", 0, 100, &o->guidance_low));
     WEFT_TRY(weft_args_f64(args, "--boundary-ratio", 0, 1, &o->boundary));
     return weft_args_guided(args, o->guided);

@@ -137,6 +137,25 @@ const char *weft_args_method_given(const weft_args *args, const weft_option *opt
     {"--audio-guidance-scale", "G", "0", \
      "guidance scale of the sound, for models that generate it (LTX-2). 0: as --guidance-scale", \
      .group = "guidance"}, \
+    {"--audio-guidance-rescale", "R", "0", \
+     "--guidance-rescale of the sound. 0: as --guidance-rescale", \
+     .group = "guidance"}, \
+    {"--stg-scale", "G", "0", \
+     "spatio-temporal guidance: scale of the difference to another pass without self-attention " \
+     "in --stg-blocks (LTX-2.3). 0: no such pass", \
+     .group = "guidance"}, \
+    {"--stg-blocks", "N,N,...", NULL, \
+     "blocks of the transformer, from 0, that --stg-scale perturbs (LTX-2.3: 28)", \
+     .group = "guidance"}, \
+    {"--audio-stg-scale", "G", "0", "--stg-scale of the sound. 0: as --stg-scale", \
+     .group = "guidance"}, \
+    {"--modality-scale", "G", "1", \
+     "guidance by isolated streams: scale of the difference to another pass without attention " \
+     "between video and sound (LTX-2). Up to 1: no such pass", \
+     .group = "guidance"}, \
+    {"--audio-modality-scale", "G", "0", \
+     "--modality-scale of the sound. 0: as --modality-scale", \
+     .group = "guidance"}, \
     {"--guidance-scale-2", "G", "0", \
      "guidance scale below --boundary-ratio (Wan 2.2: the low-noise expert). 0: as " \
      "--guidance-scale", \

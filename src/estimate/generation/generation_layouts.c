@@ -28,7 +28,7 @@ static weft_status read_space(const weft_generation_estimator *p, weft_layout_sp
     g->options = options;
     weft_status_code status = WEFT_OK;
     WEFT_GO(weft_generator_read(g, p->folder));
-    s->branches = g->trajectory.guidance->rows == 2 ? 2 : 1;
+    s->branches = (int)g->shape.branches;
     s->rows = g->shape.rows;
     s->experts = splits(g, "ep");
     s->heads = splits(g, "heads");

@@ -42,12 +42,19 @@ static int64_t average_floats(const weft_generator *p)
     return weft_generator_averages(p) * p->options.batch * p->shape.begun_floats;
 }
 
-/* Floats of x, other, windows, the guider's average and the sampler's memory, which grow with the
+/* Floats of the predictions of weakened branches. */
+static int64_t weakened_floats(const weft_generator *p)
+{
+    return (p->shape.branches - p->trajectory.guidance->rows) *
+           weft_aligned(p->options.batch * p->shape.begun_floats);
+}
+
+/* Floats of x, other, weakened, windows, the guider's average and the sampler's memory, which grow with the
  * length of a video. */
 static int64_t sampler_floats(const weft_generator *p)
 {
     const int64_t all = p->options.batch * p->shape.begun_floats;
-    return 2 * weft_aligned(all) + window_floats(p) + average_floats(p) + work_floats(p);
+    return 2 * weft_aligned(all) + weakened_floats(p) + window_floats(p) + average_floats(p) + work_floats(p);
 }
 
 /* The guider's average is of one trajectory of the latents of videos. */
@@ -74,13 +81,14 @@ static weft_status reserve_memory(weft_generator *p)
                                   &m->sampler_buffer));
     m->x = m->sampler_buffer.data;
     m->other = m->x + weft_aligned(all);
-    m->windows = m->other + weft_aligned(all);
+    m->weakened = m->other + weft_aligned(all);
+    m->windows = m->weakened + weakened_floats(p);
     m->average = m->windows + window_floats(p);
     m->work = m->average + average_floats(p);
     m->average = weft_generator_averages(p) ? m->average : NULL;
     m->prediction =
         p->shape.level_frames ? (float *)m->sampler_buffer.data + sampler_floats(p) - all : NULL;
-    m->context = weft_alloc_aligned(p->shape.rows * p->model.text.floats * 4);
+    m->context = weft_alloc_aligned(p->shape.text_rows * p->model.text.floats * 4);
     return WEFT_ALLOCATED(m->context, "%" PRId64 " latents", all);
 }
 
@@ -94,7 +102,7 @@ static void release_memory(weft_generator_memory *m)
 static int64_t host_floats(const weft_generator *p)
 {
     return (weft_generator_offload_dir(p) ? 0 : sampler_floats(p)) +
-           p->shape.rows * p->model.text.floats;
+           p->shape.text_rows * p->model.text.floats;
 }
 
 const char *weft_generator_offload_dir(const weft_generator *p)

@@ -30,6 +30,8 @@ typedef enum weft_weights_kind {
     WEFT_WEIGHTS_INT8
 } weft_weights_kind;
 
+enum { WEFT_MAX_STG_BLOCKS = 64 };
+
 /* Given levels of the steps: noise levels or timesteps, [count]; NULL: none. `ends`: the levels are
  * followed by 0, the end of the last step. Borrowed. */
 typedef struct weft_timestep_schedule {
@@ -50,6 +52,14 @@ typedef struct weft_generator_options {
     const weft_guidance *guidance_method; /* NULL: chosen by model and scale */
     double guidance_rescale;              /* guidance rescale, for the method that has it */
     double audio_guidance;                /* guidance scale of the sound; 0: the same scale */
+    /* Scale of the differences to a pass without self-attention in the blocks stg_blocks (0: none),
+     * and to a pass without attention between video and sound (0 or 1: none). audio_*: of the
+     * sound; 0: the same scale */
+    double stg_scale, audio_stg_scale, modality_scale, audio_modality_scale;
+    double audio_guidance_rescale; /* guidance rescale of the sound; 0: the same share */
+    /* blocks from 0, then -1; read until the graphs are built */
+    int64_t stg_blocks[WEFT_MAX_STG_BLOCKS + 1];
+    bool stg_blocks_given;
     double control_scale;                 /* strength of the control; 0: 1, as in training */
     const char *negative;                 /* negative prompt; NULL: the empty text */
     double guidance_low;                  /* guidance scale below `boundary`; 0: the same scale */

@@ -59,9 +59,9 @@ static weft_status encode_own_text(weft_generator *p)
                                             : p->inputs.visual.vision_image + black);
         }
         WEFT_TRY(weft_program_run(program));
-        weft_text_conditioning_get(&p->model.text, i, program, p->shape.rows, p->memory.context);
+        weft_text_conditioning_get(&p->model.text, i, program, p->shape.text_rows, p->memory.context);
     }
-    for (int64_t r = batch; r < p->shape.rows; r++)
+    for (int64_t r = batch; r < p->shape.text_rows; r++)
         weft_text_conditioning_pair(&p->model.text,
                                     p->memory.context + (r - batch) * p->model.text.floats,
                                     p->memory.context + r * p->model.text.floats);
@@ -72,7 +72,7 @@ static weft_status encode_own_text(weft_generator *p)
  * result. */
 static weft_status encode_text(weft_generator *p)
 {
-    const int64_t bytes = p->shape.rows * p->model.text.floats * (int64_t)sizeof *p->memory.context;
+    const int64_t bytes = p->shape.text_rows * p->model.text.floats * (int64_t)sizeof *p->memory.context;
     if (weft_generator_has_texts(p))
         WEFT_TRY(encode_own_text(p));
     return p->layout.text_rank < 0
@@ -87,10 +87,14 @@ static weft_status_code ask(weft_generator *p, const weft_generator_part *expert
     int64_t first;
     const int64_t rows = own_rows(expert, "batch.latents", &first);
     for (int64_t r = 0; r < rows; r++) {
-        weft_generator_fill_row(p, a, r, first + r < batch,
+        const int64_t branch = (first + r) / batch, text = first + r < p->shape.text_rows
+                                                              ? first + r
+                                                              : (first + r) % batch;
+        weft_generator_fill_row(p, a, r, text < batch,
                                 x + (first + r) % batch * p->shape.sampled_floats);
+        weft_generator_weaken_row(p, a, r, branch);
         weft_text_conditioning_set(&p->model.text, weft_text_conditioning_program_input, a->program,
-                                   r, p->memory.context + (first + r) * p->model.text.floats);
+                                   r, p->memory.context + text * p->model.text.floats);
     }
     return weft_generator_has_equal_branches(p, rows) ? weft_generator_check_rows(a) : WEFT_OK;
 }
@@ -213,8 +217,8 @@ static weft_status_code predict_guided(weft_generator *p, const evaluation *e, f
     const weft_generator_part *part = weft_steps_denoiser(p, e->level, e->step);
     const int64_t all = p->options.batch * p->shape.sampled_floats,
                   own = weft_steps_own(p, part, e->step);
-    const bool guided =
-        p->trajectory.guidance->rows > 1 && part != p->parts.alone && part != p->parts.alone + 1;
+    const bool alone = part == p->parts.alone || part == p->parts.alone + 1;
+    const bool guided = p->trajectory.guidance->rows > 1 && !alone;
     float *other = p->memory.other, *out;
     if (p->shape.windows.count > 1) {
         memset(prediction, 0, (size_t)all * 4);
@@ -233,6 +237,8 @@ static weft_status_code predict_guided(weft_generator *p, const evaluation *e, f
             weft_generator_take_both(p, part->program, 0, prediction);
             if (guided)
                 weft_generator_take_both(p, part->program, 1, other);
+            if (!alone)
+                weft_generator_take_weakened(p, part->program);
         } else {
             memcpy(prediction, out, (size_t)all * 4);
             other = out + half;
@@ -260,8 +266,9 @@ static weft_status_code predict_guided(weft_generator *p, const evaluation *e, f
         .time = time,
         .timestep = e->level->time,
         .steps = p->options.steps};
-    if (p->trajectory.guidance->combine && p->shape.sound_steps && guided)
-        weft_generator_combine_both(p, &params, e->x, e->level->sigma, prediction, other);
+    if (p->shape.sound_steps && p->shape.branches > 1 && !alone)
+        weft_generator_combine_both(p, &params, e->x, e->level->sigma, prediction,
+                                    guided ? other : NULL);
     else if (p->trajectory.guidance->combine && (guided || p->trajectory.guidance->rows == 1))
         p->trajectory.guidance->combine(&params, prediction, other, all);
     return WEFT_OK;

@@ -57,7 +57,7 @@ static weft_status open_layout(weft_generator *p)
     const int ranks = p->comm ? weft_comm_ranks(p->comm) : 1;
     if (p->options.parallel)
         WEFT_TRY(weft_parallel_mesh_denoise(p->options.parallel, ranks,
-                                            p->trajectory.guidance->rows, "--parallel",
+                                            (int)p->shape.branches, "--parallel",
                                             &p->layout.mesh));
     else
         p->layout.mesh = (weft_mesh){.axis_count = 1, .axis = {{"dp", ranks}}};
@@ -80,7 +80,7 @@ static bool has_cfg_branches(const weft_generator *p)
     const int dp = weft_mesh_axis(&p->layout.mesh, "dp"),
               fsdp = weft_mesh_axis(&p->layout.mesh, "fsdp"),
               ep = weft_mesh_axis(&p->layout.mesh, "ep");
-    return p->trajectory.guidance->rows == 2 && (dp < 0 || p->layout.mesh.axis[dp].size == 1) &&
+    return p->shape.branches == 2 && p->shape.text_rows == p->shape.rows && (dp < 0 || p->layout.mesh.axis[dp].size == 1) &&
            (fsdp < 0 || p->layout.mesh.axis[fsdp].size == 1) &&
            (ep < 0 || p->layout.mesh.axis[ep].size == 1);
 }
@@ -257,6 +257,22 @@ static weft_value control_scale(const weft_generator *p, weft_graph *g, const we
     return weft_constant(g, WEFT_F32, shape, scales);
 }
 
+/* Adds the inputs of weakened branches to a denoiser with all branches. */
+static void weaken(const weft_generator *p, weft_graph *g, const weft_model_size *size,
+                   weft_ports *ports)
+{
+    const weft_model *model = p->model.denoiser;
+    if (size->batch < p->shape.rows)
+        return;
+    if (p->shape.perturbed_branch) {
+        ports->at[WEFT_PORT_ATTENDED] =
+            weft_model_input(g, model, size, WEFT_PORT_ATTENDED, "batch.");
+        ports->perturbed = p->options.stg_blocks;
+    }
+    if (p->shape.isolated_branch)
+        ports->at[WEFT_PORT_JOINED] = weft_model_input(g, model, size, WEFT_PORT_JOINED, "batch.");
+}
+
 static weft_status build_denoiser(weft_generator *p, int expert, int64_t rows,
                                   weft_generator_part *part)
 {
@@ -289,6 +305,7 @@ static weft_status build_denoiser(weft_generator *p, int expert, int64_t rows,
         ports.at[WEFT_PORT_AUDIO] = weft_model_input(d, model, &size, WEFT_PORT_AUDIO, "batch.");
     if (p->shape.sound_steps && size.times > 1) /* the time of the sound, and of generated frames */
         ports.at[WEFT_PORT_LEVEL] = weft_model_input(d, model, &size, WEFT_PORT_LEVEL, "batch.");
+    weaken(p, d, &size, &ports);
     if (weft_model_takes(model, WEFT_PORT_GUIDANCE))
         ports.at[WEFT_PORT_GUIDANCE] =
             weft_model_input(d, model, &size, WEFT_PORT_GUIDANCE, "batch.");
@@ -374,12 +391,12 @@ weft_status weft_generator_build(weft_generator *p)
         const weft_text_encoder *encoder = &p->model.text.encoder[i];
         WEFT_TRY(begin_part(p, &encoder->model, encoder->row->encoder, p->model.encoder_folder[i],
                             &p->parts.encoder[i]));
-        weft_text_conditioning_build(p->parts.encoder[i].graph, &p->model.text, i, p->shape.rows);
+        weft_text_conditioning_build(p->parts.encoder[i].graph, &p->model.text, i, p->shape.text_rows);
         WEFT_TRY(finish_part(p, &p->parts.encoder[i], 0));
     }
     for (int i = 0; i < p->model.experts; i++) {
         WEFT_TRY(build_denoiser(p, i, p->shape.rows, &p->parts.denoiser[i]));
-        if (p->options.guided[1] > 0 && p->trajectory.guidance->rows > 1)
+        if (p->options.guided[1] > 0 && p->shape.branches > 1)
             WEFT_TRY(build_denoiser(p, i, p->options.batch, &p->parts.alone[i]));
     }
     if (p->shape.reasoning_steps) {

@@ -77,7 +77,10 @@ typedef struct weft_generator_shape {
     int64_t before;                /* leading latent frames that only complete a token; dropped */
     int64_t lead;                  /* next latent frames, decoded and then dropped */
     int64_t longest;               /* options.continues: frames of a window; 0: one window */
-    int64_t latent_floats, rows;   /* rows: of the denoising batch, prompts x CFG branches */
+    int64_t latent_floats, rows;   /* rows: of the denoising batch, prompts x branches */
+    /* Branches of guidance: with prompt, without, then weakened ones. text_rows: prompts x the
+     * first two. 0: there is no such weakened branch */
+    int64_t branches, text_rows, perturbed_branch, isolated_branch;
     /* Audio latents, and their floats. In x they follow the latents of their video. 0: no sound */
     int64_t sound_steps, sound_floats;
     int64_t item_floats; /* of a video with its sound, after the last step */
@@ -99,14 +102,15 @@ typedef struct weft_generator_shape {
 
 /* Memory of a batch, reserved by weft_generator_bind and used by every batch.
  *
- * x, other (batch, latents): the sample, and the unconditional prediction. windows (3, batch,
+ * x, other (batch, latents): the sample, and the unconditional prediction. weakened (branches,
+ * batch, latents): predictions of weakened branches. windows (3, batch,
  * channels): means of the first window with and without prompt, and the shift of another window.
  * average (batch, latents), directly before work: of the guider, if it averages; otherwise NULL.
  * work: the sampler's memory. All are in sampler_buffer. context (rows, text floats per prompt):
  * text conditioning. */
 typedef struct weft_generator_memory {
     weft_scratch sampler_buffer;
-    float *x, *average, *work, *other, *windows, *context;
+    float *x, *average, *work, *other, *weakened, *windows, *context;
     float *prediction; /* prediction for all frames; NULL without level_frames */
 } weft_generator_memory;
 

@@ -573,6 +573,53 @@ static weft_status check_control_scale(const weft_generator *p)
                : WEFT_OK;
 }
 
+/* Whether a scale differs from the value without effect. 0: not given */
+static bool is_on(double scale, double off)
+{
+    return scale > 0 && scale != off;
+}
+
+static weft_status check_stg_blocks(const weft_generator_options *o, bool perturbed)
+{
+    if (perturbed && !o->stg_blocks_given)
+        return weft_error(WEFT_MSG_OPTION_REQUIRED, WEFT_AT(.key = "--stg-blocks"),
+                          "--stg-scale needs the blocks without self-attention. Give --stg-blocks "
+                          "LIST (LTX-2.3: 28).");
+    if (o->stg_blocks_given && !perturbed)
+        return weft_error(WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = "--stg-blocks"),
+                          "the blocks have no effect without a scale. Give --stg-scale G.");
+    return WEFT_OK;
+}
+
+/* Adds the weakened branches of guidance. */
+static weft_status lay_branches(weft_generator *p)
+{
+    const weft_generator_options *o = &p->options;
+    const weft_guidance *by = p->trajectory.guidance;
+    const weft_model *model = p->model.denoiser;
+    const bool perturbed = is_on(o->stg_scale, 0) || is_on(o->audio_stg_scale, 0),
+               isolated = o->modality_scale > 1 || o->audio_modality_scale > 1;
+    const char *key = perturbed ? "--stg-scale" : "--modality-scale";
+    p->shape.branches = by->rows;
+    WEFT_TRY(check_stg_blocks(o, perturbed));
+    if (!perturbed && !isolated)
+        return WEFT_OK;
+    if ((perturbed && !weft_model_takes(model, WEFT_PORT_ATTENDED)) ||
+        (isolated && !weft_model_takes(model, WEFT_PORT_JOINED)) || !p->shape.sound_steps)
+        return weft_error(WEFT_MSG_MODEL_INPUT_UNSUPPORTED, WEFT_AT(.key = key),
+                          "%s has no %s. Omit the option.", weft_model_class(model),
+                          perturbed ? "self-attention that can be perturbed (perturbed_attn)"
+                                    : "attention between video and sound");
+    if (by->combine && strcmp(by->name, "cfg") != 0 && strcmp(by->name, "rescale") != 0)
+        return weft_error(WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.key = key),
+                          "%s cannot be combined with the method %s. Use --guidance-method cfg or "
+                          "rescale.",
+                          key, by->name);
+    p->shape.perturbed_branch = perturbed ? p->shape.branches++ : 0;
+    p->shape.isolated_branch = isolated ? p->shape.branches++ : 0;
+    return WEFT_OK;
+}
+
 weft_status weft_generator_read(weft_generator *p, const char *folder)
 {
     weft_generator_options *o = &p->options;
@@ -584,6 +631,8 @@ weft_status weft_generator_read(weft_generator *p, const char *folder)
     WEFT_TRY(weft_generator_share(p->comm, o, &o->memory));
     WEFT_TRY(weft_generator_inputs_open(p));
     WEFT_TRY(weft_generator_trajectory_choose_guidance(&p->model, o, &p->trajectory));
-    p->shape.rows = o->batch * p->trajectory.guidance->rows;
+    p->shape.text_rows = o->batch * p->trajectory.guidance->rows;
+    WEFT_TRY(lay_branches(p));
+    p->shape.rows = o->batch * p->shape.branches;
     return WEFT_OK;
 }

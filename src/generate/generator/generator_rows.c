@@ -218,6 +218,16 @@ static void fill_identity(const weft_generator *p, const weft_denoiser_query *a,
         memset(to, 0, bytes);
 }
 
+void weft_generator_weaken_row(const weft_generator *p, const weft_denoiser_query *a, int64_t r,
+                               int64_t branch)
+{
+    float *attended = row_of(a, "batch.attended", r), *joined = row_of(a, "batch.joined", r);
+    if (attended)
+        *attended = branch != p->shape.perturbed_branch;
+    if (joined)
+        *joined = branch != p->shape.isolated_branch;
+}
+
 void weft_generator_fill_row(const weft_generator *p, const weft_denoiser_query *a, int64_t r,
                              bool prompt, const float *x)
 {

@@ -23,4 +23,8 @@ void weft_generator_fill_row(const weft_generator *generator, const weft_denoise
 /* Checks that the rows of weft_generator_equal_inputs are equal in both halves of the batch. */
 weft_status_code weft_generator_check_rows(const weft_denoiser_query *query);
 
+/* Sets the inputs of row r that weaken the model in a branch of guidance. */
+void weft_generator_weaken_row(const weft_generator *p, const weft_denoiser_query *a, int64_t r,
+                               int64_t branch);
+
 #endif

@@ -43,6 +43,14 @@ static weft_status add_stages(const weft_generator *p, json_t *to)
                                             : WEFT_OK;
 }
 
+static weft_status add_blocks(const int64_t *block, json_t *to)
+{
+    json_t *list = json_array();
+    for (; *block >= 0; block++)
+        json_array_append_new(list, json_integer(*block));
+    return add(to, "stg_blocks", list);
+}
+
 static weft_status add_numbers(const weft_generator *p, json_t *to)
 {
     const weft_generator_options *o = &p->options;
@@ -84,6 +92,19 @@ static weft_status add_numbers(const weft_generator *p, json_t *to)
         WEFT_TRY(add(to, "vae_tf32", json_true()));
     if (o->audio_guidance > 0)
         WEFT_TRY(add(to, "audio_guidance", json_real(o->audio_guidance)));
+    const struct {
+        const char *key;
+        double value;
+    } weakened[] = {{"stg_scale", o->stg_scale},
+                    {"audio_stg_scale", o->audio_stg_scale},
+                    {"modality_scale", o->modality_scale},
+                    {"audio_modality_scale", o->audio_modality_scale},
+                    {"audio_guidance_rescale", o->audio_guidance_rescale}};
+    for (int i = 0; i < WEFT_COUNT(weakened); i++)
+        if (weakened[i].value > 0)
+            WEFT_TRY(add(to, weakened[i].key, json_real(weakened[i].value)));
+    if (o->stg_blocks_given)
+        WEFT_TRY(add_blocks(o->stg_blocks, to));
     if (o->control_scale > 0 && o->control_scale != 1)
         WEFT_TRY(add(to, "control_scale", json_real(o->control_scale)));
     if (o->decode_time.timestep > 0)

@@ -21,28 +21,76 @@ static void turn(const float *x, double sigma, bool back, int64_t count, float *
         p[i] = back ? (x[i] - p[i]) / (float)sigma : x[i] - (float)sigma * p[i];
 }
 
+static float *weakened_at(const weft_generator *p, int64_t branch)
+{
+    return p->memory.weakened + (branch - p->trajectory.guidance->rows) * p->options.batch *
+                                    p->shape.item_floats;
+}
+
+void weft_generator_take_weakened(weft_generator *p, weft_program *program)
+{
+    for (int64_t b = p->trajectory.guidance->rows; b < p->shape.branches; b++)
+        weft_generator_take_both(p, program, (int)b, weakened_at(p, b));
+}
+
+/* Sets the scales of the sound, each of which may be that of the video. */
+static void take_sound_scales(const weft_generator_options *o, weft_guidance_params *sound)
+{
+    sound->size[0] = 0; /* no frames of tokens */
+    if (o->audio_guidance > 0)
+        sound->scale = sound->low_scale = o->audio_guidance;
+    if (o->audio_guidance_rescale > 0)
+        sound->rescale = o->audio_guidance_rescale;
+    if (o->audio_stg_scale > 0)
+        sound->pass[0].weight = o->audio_stg_scale;
+    if (o->audio_modality_scale > 0)
+        sound->pass[1].weight = o->audio_modality_scale - 1;
+}
+
+/* Sets the weakened predictions of a stream from the float `at` on. */
+static void take_passes(const weft_generator *p, int64_t at, weft_guidance_params *to)
+{
+    const int64_t branch[WEFT_GUIDANCE_PASSES] = {p->shape.perturbed_branch,
+                                                  p->shape.isolated_branch};
+    for (int k = 0; k < WEFT_GUIDANCE_PASSES; k++)
+        to->pass[k].prediction = branch[k] ? weakened_at(p, branch[k]) + at : NULL;
+}
+
+/* Combines one stream of a video. */
+static void combine_stream(const weft_generator *p, weft_guidance_params *params, int64_t at,
+                           float *prediction, const float *other)
+{
+    const weft_guidance *guidance = p->trajectory.guidance,
+                        *by = guidance->combine ? guidance : weft_guidance_find("cfg");
+    take_passes(p, at, params);
+    by->combine(params, prediction + at, other ? other + at : NULL, params->each);
+}
+
 void weft_generator_combine_both(const weft_generator *p, const weft_guidance_params *params,
                                  const float *x, double sigma, float *prediction, float *other)
 {
-    const weft_guidance *guidance = p->trajectory.guidance;
     /* the deviations of the data, as in the pipeline; cfg alone is linear */
-    const bool data =
-        guidance == weft_guidance_find("rescale") && p->trajectory.scheduler.path == WEFT_PATH_FLOW;
-    const int64_t all = p->options.batch * p->shape.item_floats;
-    weft_guidance_params video = *params, sound = *params;
+    const bool data = p->trajectory.guidance == weft_guidance_find("rescale") &&
+                      p->trajectory.scheduler.path == WEFT_PATH_FLOW;
+    const int64_t all = p->options.batch * p->shape.item_floats, rows = p->trajectory.guidance->rows;
+    const weft_generator_options *o = &p->options;
+    weft_guidance_params video = *params, sound;
+    video.pass[0].weight = o->stg_scale;
+    video.pass[1].weight = o->modality_scale > 0 ? o->modality_scale - 1 : 0;
+    sound = video;
     video.each = p->shape.latent_floats;
     sound.each = p->shape.sound_floats;
-    sound.size[0] = 0; /* no frames of tokens */
-    if (p->options.audio_guidance > 0)
-        sound.scale = sound.low_scale = p->options.audio_guidance;
+    take_sound_scales(o, &sound);
     if (data) {
         turn(x, sigma, false, all, prediction);
-        turn(x, sigma, false, all, other);
+        if (other)
+            turn(x, sigma, false, all, other);
+        for (int64_t b = rows; b < p->shape.branches; b++)
+            turn(x, sigma, false, all, weakened_at(p, b));
     }
     for (int64_t i = 0; i < p->options.batch; i++) {
-        const int64_t at = i * p->shape.item_floats, next = at + video.each;
-        guidance->combine(&video, prediction + at, other + at, video.each);
-        guidance->combine(&sound, prediction + next, other + next, sound.each);
+        combine_stream(p, &video, i * p->shape.item_floats, prediction, other);
+        combine_stream(p, &sound, i * p->shape.item_floats + video.each, prediction, other);
     }
     if (data)
         turn(x, sigma, true, all, prediction);

@@ -9,8 +9,11 @@
  * (batch, item). */
 void weft_generator_take_both(const weft_generator *p, weft_program *program, int branch,
                               float *to);
+/* Copies the predictions of the weakened branches to memory.weakened. */
+void weft_generator_take_weakened(weft_generator *p, weft_program *program);
 /* Combines the branches (batch, item) of x at the noise level `sigma` by guidance: video and sound
- * each by their scale. Changes `other`. */
+ * each by their scale. `other`: without prompt; NULL: none. Changes `other` and the weakened
+ * predictions. */
 void weft_generator_combine_both(const weft_generator *p, const weft_guidance_params *params,
                                  const float *x, double sigma, float *prediction, float *other);
 /* Decodes the sound of the item x for the sink. Does nothing without sound. */

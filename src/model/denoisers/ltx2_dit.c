@@ -40,7 +40,7 @@ typedef struct ltx2 {
     int64_t layers, text_dim, scale[3], side[2]; /* side: rows and columns of the base */
     int64_t audio_scale, rate, hop, causal_offset, rope_type;
     double eps, theta, time_unit, gate_time_unit;
-    bool bias, out_bias, double_precision, project_text, prompt_adaln;
+    bool bias, out_bias, double_precision, project_text, prompt_adaln, perturbed;
 } ltx2;
 _Static_assert(sizeof(ltx2) <= WEFT_MODEL_CONFIG_BYTES, "the config must fit into a weft_model");
 
@@ -131,6 +131,7 @@ typedef struct values {
     weft_value text, bias; /* bias of the text's keys, or WEFT_NONE */
     weft_value rows, cross_rows, gate_row, text_rows;
     weft_value joined; /* (B): factor of the gates between the streams, or WEFT_NONE */
+    const weft_value *attended; /* (B): of the current block, as in weft_ltx2_attention */
     weft_ltx2_tables rope, cross_rope;
 } values;
 
@@ -201,8 +202,10 @@ static weft_value attend_alone(weft_graph *g, const ltx2 *c, int s, const values
     const stream *st = &c->of[s];
     const weft_ltx2_tables *const ropes[2] = {&in->rope, &in->rope};
     weft_value h = modulated(g, normed(g, own(g, s, "norm1"), x, c->eps), mod, SHIFT1, SCALE1);
-    const weft_ltx2_attention how = attention_of(c, st, st->gated);
+    weft_ltx2_attention how = attention_of(c, st, st->gated);
+    how.attended = in->attended;
     h = weft_ltx2_attend(g, &how, own(g, s, "attn1"), h, h, ropes, WEFT_NONE);
+    how.attended = NULL;
     x = weft_nn_gated_add(g, x, h, weft_nn_row(g, mod, GATE1));
     h = normed(g, own(g, s, "norm2"), x, c->eps);
     if (st->text_mod)
@@ -406,6 +409,15 @@ static weft_value project_out(weft_graph *g, const ltx2 *c, int s, weft_value x,
     return weft_nn_linear(g, own(g, s, "proj_out"), x, c->of[s].out_channels, WEFT_LINEAR_ZERO);
 }
 
+/* The port `attended` if block i is perturbed in this call, otherwise NULL. */
+static const weft_value *attended_in(const weft_ports *ports, int64_t i)
+{
+    const int64_t *at = ports->perturbed;
+    while (at && *at >= 0 && *at != i)
+        at++;
+    return at && *at == i ? &ports->at[WEFT_PORT_ATTENDED] : NULL;
+}
+
 static void forward(weft_graph *g, const ltx2 *c, weft_ports *ports)
 {
     const int64_t one[3] = {1, 1, 1};
@@ -429,6 +441,7 @@ static void forward(weft_graph *g, const ltx2 *c, weft_ports *ports)
     set_positions(g, c, ports, size, v);
     for (int64_t i = 0; i < c->layers; i++) {
         weft_graph_push(g, "transformer_blocks.%d", (int)i);
+        v[VIDEO].attended = v[AUDIO].attended = attended_in(ports, i);
         block(g, c, v, x);
         weft_graph_pop(g);
     }
@@ -480,6 +493,7 @@ static weft_shape shape(const void *config, const weft_model_size *s, weft_port 
     case WEFT_PORT_AUDIO_LEVEL:
     case WEFT_PORT_JOINED:
     case WEFT_PORT_FPS: return WEFT_SHAPE(s->batch);
+    case WEFT_PORT_ATTENDED: return c->perturbed ? WEFT_SHAPE(s->batch) : WEFT_SCALAR;
     case WEFT_PORT_CROSS_TIMES: return WEFT_SHAPE(1);
     case WEFT_PORT_AUDIO: return WEFT_SHAPE(s->batch, audio, c->of[AUDIO].in_channels);
     case WEFT_PORT_AUDIO_PREDICTION: return WEFT_SHAPE(s->batch, audio, c->of[AUDIO].out_channels);
@@ -594,7 +608,8 @@ static const weft_field fields[] = {
      .help = "rotary pairs: neighbours, or from both halves of a head"},
     {"use_prompt_embeddings", WEFT_FIELD_BOOL, AT(project_text), "true",
      .help = "the text is projected to the width of each stream"},
-    {"perturbed_attn", WEFT_FIELD_IGNORED, .fallback = "false"},
+    {"perturbed_attn", WEFT_FIELD_BOOL, AT(perturbed), "false",
+     .help = "self-attention can be perturbed (--stg-scale)"},
     {"ff_bias", WEFT_FIELD_BOOL, OF(VIDEO, ff_bias), "true",
      .help = "bias of the video's feed-forward"},
     {"audio_ff_bias", WEFT_FIELD_BOOL, OF(AUDIO, ff_bias), "true",
@@ -618,6 +633,7 @@ static const weft_port_row ports[] = {
     {WEFT_PORT_AUDIO_LEVEL,      false, "audio_sigma", .optional = true},
     {WEFT_PORT_CROSS_TIMES,      false, "use_cross_timestep", .optional = true},
     {WEFT_PORT_JOINED,           false, "joined", .optional = true},
+    {WEFT_PORT_ATTENDED,         false, "attended", .optional = true},
     {WEFT_PORT_TEXT,             false, "encoder_hidden_states"},
     {WEFT_PORT_TEXT_MASK,        false, "encoder_attention_mask", .optional = true},
     {WEFT_PORT_AUDIO_TEXT,       false, "audio_encoder_hidden_states"},

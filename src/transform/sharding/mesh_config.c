@@ -292,8 +292,8 @@ weft_status weft_parallel_mesh_denoise(const weft_parallel *p, int ranks, int br
     if (cfg > 1 && cfg != branches)
         return weft_error(WEFT_MSG_LAYOUT_INVALID,
                           WEFT_AT(.file = where, .key = "cfg", WEFT_NUMBER(cfg)),
-                          "this guidance has %d parts, not %" PRId64 "; %s", branches, cfg,
-                          branches > 1 ? "use cfg=2" : "remove cfg");
+                          "this guidance has %d parts, not %" PRId64 "; use cfg=%d, or remove cfg",
+                          branches, cfg, branches);
     own.cfg = 1;
     own.text = NULL;
     own.dp *= cfg;
