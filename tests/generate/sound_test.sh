@@ -183,7 +183,7 @@ same_by_ranks() { # NAME RANKS LAYOUT...
     for layout; do parallel+=(--parallel "$layout"); done
     command -v mpirun >/dev/null || skip "no mpirun"
     needs "${name}_decodes"
-    by_ranks="mpirun --oversubscribe -n $ranks" golden "$name" "$out.mp4" "${parallel[@]}"
+    by_ranks="mpirun --oversubscribe -n $ranks" golden "$name" "$out.mp4" "${parallel[@]}" "${weakened[@]}"
     python3 -S - "$name" "$out" <<'PY' || fail "$out and one rank differ"
 import sys
 from arrays import error, load
@@ -201,6 +201,19 @@ for name in ltx2 ltx23; do
     check "${name}_ring" same_by_ranks $name 2 cp=2 context=ring
     check "${name}_cfg" same_by_ranks $name 2 cfg=2
 done
+# The same with both weakened passes, which are branches of guidance.
+weakened=(--stg-scale 1 --stg-blocks 1 --modality-scale 3)
+weakened_decodes() { golden ltx23 ltx23-weakened.mp4 "${weakened[@]}"; }
+check weakened_decodes
+weakened_by_ranks() { # RANKS LAYOUT...
+    needs weakened_decodes
+    mkdir -p "weakened-$2" && cd "weakened-$2" || return
+    for kind in latents audio-latents; do ln -s "../ltx23-weakened.$kind.npy" "ltx23.$kind.npy"; done
+    needs() { :; }
+    same_by_ranks ltx23 "$@"
+}
+for layout in tp=2 cp=2 cfg=4; do check "weakened_${layout%=*}" weakened_by_ranks "${layout#*=}" "$layout"; done
+weakened=()
 
 refuses() { # OPTION VALUE [OPTIONS...]: the error names the option, the model and the reason
     expect_error model-input-unsupported key="$1" text~=LTX2VideoTransformer3DModel text~=sound -- \

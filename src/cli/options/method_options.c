@@ -256,7 +256,8 @@ static weft_status read_blocks(const char *text, weft_generator_options *o)
         char *end = NULL;
         const long long block = *at >= '0' && *at <= '9' ? strtoll(at, &end, 10) : -1;
         if (block < 0 || block > 4096 || count == WEFT_MAX_STG_BLOCKS || (*end && *end != ','))
-            return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = "--stg-blocks", .value = text),
+            return weft_error(WEFT_MSG_OPTION_INVALID,
+                              WEFT_AT(.key = "--stg-blocks", .value = text),
                               "'%.80s' is not a list of up to %d blocks from 0; write 28 or 28,29",
                               text, WEFT_MAX_STG_BLOCKS);
         o->stg_blocks[count] = block;

@@ -54,7 +54,8 @@ static int64_t weakened_floats(const weft_generator *p)
 static int64_t sampler_floats(const weft_generator *p)
 {
     const int64_t all = p->options.batch * p->shape.begun_floats;
-    return 2 * weft_aligned(all) + weakened_floats(p) + window_floats(p) + average_floats(p) + work_floats(p);
+    return 2 * weft_aligned(all) + weakened_floats(p) + window_floats(p) + average_floats(p) +
+           work_floats(p);
 }
 
 /* The guider's average is of one trajectory of the latents of videos. */

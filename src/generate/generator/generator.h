@@ -60,9 +60,9 @@ typedef struct weft_generator_options {
     /* blocks from 0, then -1; read until the graphs are built */
     int64_t stg_blocks[WEFT_MAX_STG_BLOCKS + 1];
     bool stg_blocks_given;
-    double control_scale;                 /* strength of the control; 0: 1, as in training */
-    const char *negative;                 /* negative prompt; NULL: the empty text */
-    double guidance_low;                  /* guidance scale below `boundary`; 0: the same scale */
+    double control_scale; /* strength of the control; 0: 1, as in training */
+    const char *negative; /* negative prompt; NULL: the empty text */
+    double guidance_low;  /* guidance scale below `boundary`; 0: the same scale */
     /* time, 0 to 1, where experts change; 0: the model's own, or none */
     double boundary;
     double shift;                /* 0: the shift of the model's scheduler */

@@ -59,7 +59,8 @@ static weft_status encode_own_text(weft_generator *p)
                                             : p->inputs.visual.vision_image + black);
         }
         WEFT_TRY(weft_program_run(program));
-        weft_text_conditioning_get(&p->model.text, i, program, p->shape.text_rows, p->memory.context);
+        weft_text_conditioning_get(&p->model.text, i, program, p->shape.text_rows,
+                                   p->memory.context);
     }
     for (int64_t r = batch; r < p->shape.text_rows; r++)
         weft_text_conditioning_pair(&p->model.text,
@@ -72,7 +73,8 @@ static weft_status encode_own_text(weft_generator *p)
  * result. */
 static weft_status encode_text(weft_generator *p)
 {
-    const int64_t bytes = p->shape.text_rows * p->model.text.floats * (int64_t)sizeof *p->memory.context;
+    const int64_t bytes =
+        p->shape.text_rows * p->model.text.floats * (int64_t)sizeof *p->memory.context;
     if (weft_generator_has_texts(p))
         WEFT_TRY(encode_own_text(p));
     return p->layout.text_rank < 0
@@ -87,9 +89,8 @@ static weft_status_code ask(weft_generator *p, const weft_generator_part *expert
     int64_t first;
     const int64_t rows = own_rows(expert, "batch.latents", &first);
     for (int64_t r = 0; r < rows; r++) {
-        const int64_t branch = (first + r) / batch, text = first + r < p->shape.text_rows
-                                                              ? first + r
-                                                              : (first + r) % batch;
+        const int64_t branch = (first + r) / batch,
+                      text = first + r < p->shape.text_rows ? first + r : (first + r) % batch;
         weft_generator_fill_row(p, a, r, text < batch,
                                 x + (first + r) % batch * p->shape.sampled_floats);
         weft_generator_weaken_row(p, a, r, branch);

@@ -56,9 +56,8 @@ static weft_status open_layout(weft_generator *p)
     const weft_family *f = p->model.denoiser->family;
     const int ranks = p->comm ? weft_comm_ranks(p->comm) : 1;
     if (p->options.parallel)
-        WEFT_TRY(weft_parallel_mesh_denoise(p->options.parallel, ranks,
-                                            (int)p->shape.branches, "--parallel",
-                                            &p->layout.mesh));
+        WEFT_TRY(weft_parallel_mesh_denoise(p->options.parallel, ranks, (int)p->shape.branches,
+                                            "--parallel", &p->layout.mesh));
     else
         p->layout.mesh = (weft_mesh){.axis_count = 1, .axis = {{"dp", ranks}}};
     p->layout.text_rank = -1;
@@ -80,7 +79,8 @@ static bool has_cfg_branches(const weft_generator *p)
     const int dp = weft_mesh_axis(&p->layout.mesh, "dp"),
               fsdp = weft_mesh_axis(&p->layout.mesh, "fsdp"),
               ep = weft_mesh_axis(&p->layout.mesh, "ep");
-    return p->shape.branches == 2 && p->shape.text_rows == p->shape.rows && (dp < 0 || p->layout.mesh.axis[dp].size == 1) &&
+    return p->shape.branches == 2 && p->shape.text_rows == p->shape.rows &&
+           (dp < 0 || p->layout.mesh.axis[dp].size == 1) &&
            (fsdp < 0 || p->layout.mesh.axis[fsdp].size == 1) &&
            (ep < 0 || p->layout.mesh.axis[ep].size == 1);
 }
@@ -391,7 +391,8 @@ weft_status weft_generator_build(weft_generator *p)
         const weft_text_encoder *encoder = &p->model.text.encoder[i];
         WEFT_TRY(begin_part(p, &encoder->model, encoder->row->encoder, p->model.encoder_folder[i],
                             &p->parts.encoder[i]));
-        weft_text_conditioning_build(p->parts.encoder[i].graph, &p->model.text, i, p->shape.text_rows);
+        weft_text_conditioning_build(p->parts.encoder[i].graph, &p->model.text, i,
+                                     p->shape.text_rows);
         WEFT_TRY(finish_part(p, &p->parts.encoder[i], 0));
     }
     for (int i = 0; i < p->model.experts; i++) {

@@ -23,8 +23,8 @@ static void turn(const float *x, double sigma, bool back, int64_t count, float *
 
 static float *weakened_at(const weft_generator *p, int64_t branch)
 {
-    return p->memory.weakened + (branch - p->trajectory.guidance->rows) * p->options.batch *
-                                    p->shape.item_floats;
+    return p->memory.weakened +
+           (branch - p->trajectory.guidance->rows) * p->options.batch * p->shape.item_floats;
 }
 
 void weft_generator_take_weakened(weft_generator *p, weft_program *program)
@@ -72,7 +72,8 @@ void weft_generator_combine_both(const weft_generator *p, const weft_guidance_pa
     /* the deviations of the data, as in the pipeline; cfg alone is linear */
     const bool data = p->trajectory.guidance == weft_guidance_find("rescale") &&
                       p->trajectory.scheduler.path == WEFT_PATH_FLOW;
-    const int64_t all = p->options.batch * p->shape.item_floats, rows = p->trajectory.guidance->rows;
+    const int64_t all = p->options.batch * p->shape.item_floats,
+                  rows = p->trajectory.guidance->rows;
     const weft_generator_options *o = &p->options;
     weft_guidance_params video = *params, sound;
     video.pass[0].weight = o->stg_scale;

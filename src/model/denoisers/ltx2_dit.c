@@ -130,7 +130,7 @@ static weft_value audio_positions(weft_graph *g, const ltx2 *c, int64_t tokens)
 typedef struct values {
     weft_value text, bias; /* bias of the text's keys, or WEFT_NONE */
     weft_value rows, cross_rows, gate_row, text_rows;
-    weft_value joined; /* (B): factor of the gates between the streams, or WEFT_NONE */
+    weft_value joined;          /* (B): factor of the gates between the streams, or WEFT_NONE */
     const weft_value *attended; /* (B): of the current block, as in weft_ltx2_attention */
     weft_ltx2_tables rope, cross_rope;
 } values;
