@@ -142,7 +142,7 @@ const char *weft_args_method_given(const weft_args *args, const weft_option *opt
      .group = "guidance"}, \
     {"--stg-scale", "G", "0", \
      "spatio-temporal guidance: scale of the difference to another pass without self-attention " \
-     "in --stg-blocks (LTX-2.3). 0: no such pass", \
+     "in --stg-blocks (LTX-2.3). 0 (default): no pass", \
      .group = "guidance"}, \
     {"--stg-blocks", "N,N,...", NULL, \
      "blocks of the transformer, from 0, that --stg-scale perturbs (LTX-2.3: 28)", \

@@ -33,7 +33,7 @@ void weft_generator_take_weakened(weft_generator *p, weft_program *program)
         weft_generator_take_both(p, program, (int)b, weakened_at(p, b));
 }
 
-/* Sets the scales of the sound, each of which may be that of the video. */
+/* Sets the scales of the sound, each 0 for the same as of the video. */
 static void take_sound_scales(const weft_generator_options *o, weft_guidance_params *sound)
 {
     sound->size[0] = 0; /* no frames of tokens */
