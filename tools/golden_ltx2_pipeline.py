@@ -57,7 +57,7 @@ def parts(newer):
                       video_connector_num_attention_heads=2, audio_connector_num_attention_heads=2)
     transformer = dict(in_channels=CHANNELS, out_channels=CHANNELS, num_attention_heads=2, attention_head_dim=12, cross_attention_dim=24,
                        audio_in_channels=SOUND * BINS, audio_out_channels=SOUND * BINS, audio_num_attention_heads=2, audio_attention_head_dim=8,
-                       audio_cross_attention_dim=16, num_layers=2, perturbed_attn=True, caption_channels=12, rope_type="split", audio_sampling_rate=400,
+                       audio_cross_attention_dim=16, num_layers=1 if newer else 2, perturbed_attn=True, caption_channels=12, rope_type="split", audio_sampling_rate=400,
                        audio_hop_length=10)
     if newer:
         connectors |= dict(per_modality_projections=True, video_hidden_dim=widths[0], audio_hidden_dim=widths[1], video_gated_attn=True,
@@ -122,10 +122,11 @@ def pipeline(name, newer, audio_scale=None):
     if newer:
         other("rescale", run(pipe, "latent", rescale=0.7, latents=packed()), guidance_rescale=0.7)
     # both weakened passes with scales of their own for the sound; one pass without guidance by a negative prompt
-    weak = dict(stg_scale=1.0, audio_stg_scale=0.5, stg_blocks=[1], modality_scale=3.0, audio_modality_scale=2.0)
+    layers = pipe.transformer.config.num_layers
+    weak = dict(stg_scale=1.0, audio_stg_scale=0.5, stg_blocks=[layers - 1], modality_scale=3.0, audio_modality_scale=2.0)
     other("weak", run(pipe, "latent", weakened=weak, rescale=0.7, audio_rescale=0.3, latents=packed()),
           guidance_rescale=0.7, audio_guidance_rescale=0.3, **weak)
-    stg, isolated = dict(stg_scale=2.0, stg_blocks=[0, 1]), dict(modality_scale=3.0)
+    stg, isolated = dict(stg_scale=2.0, stg_blocks=list(range(layers))), dict(modality_scale=3.0)
     other("stg", run(pipe, "latent", weakened=stg | dict(audio_stg_scale=2.0), latents=packed()), **stg)
     other("isolated", run(pipe, "latent", weakened=isolated | dict(audio_modality_scale=3.0), latents=packed()), **isolated)
     image = picture(32 * SIZE[2], 32 * SIZE[1], 1)

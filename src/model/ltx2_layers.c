@@ -78,8 +78,7 @@ static weft_value rotated(weft_graph *g, weft_value x_bsc, const weft_ltx2_table
 /* The attention h of samples with 1 in `attended` (B), the values v of samples with 0. */
 static weft_value perturb(weft_graph *g, weft_value attended, weft_value h, weft_value v)
 {
-    const weft_value on =
-        weft_reshape(g, attended, WEFT_SHAPE(weft_dim(g, attended, 0), 1, 1, 1));
+    const weft_value on = weft_reshape(g, attended, WEFT_SHAPE(weft_dim(g, attended, 0), 1, 1, 1));
     return weft_add(g, weft_mul(g, h, on), weft_mul(g, v, weft_affine(g, on, -1, 1)));
 }
 

@@ -94,6 +94,15 @@ refuse model-input-unsupported key=--frame-lag -- --model $model --frame-lag 2
 refuse model-input-unsupported key=--reasoning-frames -- --model $model --reasoning-frames 9 --reasoning-steps 1
 refuse video-size key=--frames value=17 'text~=possible number is 25' -- --model "$framepack" --image x.png --window 12 --frames 17 --height 32 --width 32
 refuse option-conflict key=--last-image -- --model "$framepack" --image x.png --last-image x.png --sections forward --window 12 --frames 13 --height 32 --width 32
+# weakened passes: a model with perturbed attention, blocks of the model, and a scale
+ltx2=(--model "$SRC/tests/golden/pipelines/ltx2" --frames 9 --height 64 --width 64 --max-sequence-length 32)
+refuse model-input-unsupported key=--stg-scale -- --model $model --stg-scale 1 --stg-blocks 1
+refuse model-input-unsupported key=--modality-scale -- --model $model --modality-scale 3
+refuse option-required key=--stg-blocks -- "${ltx2[@]}" --stg-scale 1
+refuse option-no-effect key=--stg-blocks -- "${ltx2[@]}" --stg-blocks 1
+refuse option-invalid key=--stg-blocks value=1,x -- "${ltx2[@]}" --stg-scale 1 --stg-blocks 1,x
+refuse model-shape "text~=blocks 0 to 1, and block 2" -- "${ltx2[@]}" --stg-scale 1 --stg-blocks 0,2
+refuse option-conflict key=--modality-scale -- "${ltx2[@]}" --modality-scale 3 --guidance-method apg
 helios=$SRC/tests/golden/pipelines/helios
 refuse video-size key=--frames value=20 "text~=generates 9 n frames" -- --model "$helios" --window 9 --frames 20 --height 32 --width 32
 refuse video-size key=--given-frames value=10 "text~=9 n frames" -- --model "$helios" --video x.png --given-frames 10 --window 9 --frames 18 --height 32 --width 32

@@ -203,14 +203,14 @@ for name in ltx2 ltx23; do
 done
 # The same with both weakened passes, which are branches of guidance.
 weakened=(--stg-scale 1 --stg-blocks 1 --modality-scale 3)
-weakened_decodes() { golden ltx23 ltx23-weakened.mp4 "${weakened[@]}"; }
+weakened_decodes() { golden ltx2 ltx2-weakened.mp4 "${weakened[@]}"; }
 check weakened_decodes
 weakened_by_ranks() { # RANKS LAYOUT...
     needs weakened_decodes
     mkdir -p "weakened-$2" && cd "weakened-$2" || return
-    for kind in latents audio-latents; do ln -s "../ltx23-weakened.$kind.npy" "ltx23.$kind.npy"; done
+    for kind in latents audio-latents; do ln -s "../ltx2-weakened.$kind.npy" "ltx2.$kind.npy"; done
     needs() { :; }
-    same_by_ranks ltx23 "$@"
+    same_by_ranks ltx2 "$@"
 }
 for layout in tp=2 cp=2 cfg=4; do check "weakened_${layout%=*}" weakened_by_ranks "${layout#*=}" "$layout"; done
 weakened=()

@@ -49,8 +49,8 @@ static int64_t weakened_floats(const weft_generator *p)
            weft_aligned(p->options.batch * p->shape.begun_floats);
 }
 
-/* Floats of x, other, weakened, windows, the guider's average and the sampler's memory, which grow with the
- * length of a video. */
+/* Floats of x, other, weakened, windows, the guider's average and the sampler's memory, which grow
+ * with the length of a video. */
 static int64_t sampler_floats(const weft_generator *p)
 {
     const int64_t all = p->options.batch * p->shape.begun_floats;

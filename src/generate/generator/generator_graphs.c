@@ -87,9 +87,10 @@ static bool has_cfg_branches(const weft_generator *p)
 
 bool weft_generator_has_equal_branches(const weft_generator *p, int64_t rows)
 {
-    /* ranks with uneven shares of tokens or heads would choose different nodes */
-    return rows == p->shape.rows && p->trajectory.guidance->rows == 2 &&
-           weft_mesh_ranks(&p->layout.mesh) == 1;
+    /* ranks with uneven shares of tokens or heads would choose different nodes; weakened branches
+     * are not halves of the batch */
+    return rows == p->shape.rows && rows == p->shape.text_rows &&
+           p->trajectory.guidance->rows == 2 && weft_mesh_ranks(&p->layout.mesh) == 1;
 }
 
 /* Keeps the matrices of a part quantized. Matrices that adapters change are excluded (denoisers

@@ -418,6 +418,16 @@ static const weft_value *attended_in(const weft_ports *ports, int64_t i)
     return at && *at == i ? &ports->at[WEFT_PORT_ATTENDED] : NULL;
 }
 
+static void check_perturbed(weft_graph *g, const ltx2 *c, const int64_t *block)
+{
+    for (; block && *block >= 0; block++)
+        if (*block >= c->layers)
+            weft_graph_fail(g, WEFT_MSG_MODEL_SHAPE,
+                            "the model has blocks 0 to %" PRId64 ", and block %" PRId64
+                            " is to have no self-attention. Change --stg-blocks.",
+                            c->layers - 1, *block);
+}
+
 static void forward(weft_graph *g, const ltx2 *c, weft_ports *ports)
 {
     const int64_t one[3] = {1, 1, 1};
@@ -439,6 +449,7 @@ static void forward(weft_graph *g, const ltx2 *c, weft_ports *ports)
     }
     set_text(g, c, ports, v);
     set_positions(g, c, ports, size, v);
+    check_perturbed(g, c, ports->perturbed);
     for (int64_t i = 0; i < c->layers; i++) {
         weft_graph_push(g, "transformer_blocks.%d", (int)i);
         v[VIDEO].attended = v[AUDIO].attended = attended_in(ports, i);
