@@ -100,7 +100,7 @@ OPTIONS = {"prompt": "--prompt", "negative": "--negative-prompt", "height": "--h
            "sections": "--sections", "window_overlap": "--window-overlap", "window_mode": "--window-mode", "frame_lag": "--frame-lag",
            "block_frames": "--block-frames", "reasoning_frames": "--reasoning-frames", "reasoning_steps": "--reasoning-steps",
            "given_frames": "--given-frames", "kv_cache": "--kv-cache", "context_noise": "--context-noise", "control_scale": "--control-scale",
-           "stage_steps": "--stage-steps", "first_section_steps": "--first-section-steps", "zero_steps": "--zero-init-steps"}
+           "stage_steps": "--stage-steps", "first_section_steps": "--first-section-steps", "zero_steps": "--zero-init-steps", "tail_steps": "--tail-steps"}
 FILES = {"image": "--image", "image2": "--image", "last_image": "--last-image", "video": "--video", "control": "--control", "face": "--face",
          "mask": "--mask"}
 CASES = []  # (folder, label of the variant, arguments of the reference)

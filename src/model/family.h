@@ -542,6 +542,12 @@ typedef struct weft_frame_condition {
     bool keeps_noise;
     /* A video of two latent frames may have further frames between the two in the first steps. */
     bool reasons;
+    /* Guidance does not see the frames of a given video, only those after them. Given images are
+     * part of what it sees. */
+    bool apart;
+    /* Steps at even levels from 0.5 on that end the schedule after a given video, in place of the
+     * levels below 0.5. 0 (default): none */
+    int64_t tail_steps;
 } weft_frame_condition;
 
 /* Tiles of a reference for large frames (model/tiling.h): size and step in frames, rows and columns
@@ -562,6 +568,7 @@ typedef enum weft_own_levels {
     WEFT_LEVELS_EVEN_FLUX2,   /* the same; their shift also depends on n */
     WEFT_LEVELS_EVEN_SHIFT7,  /* the same; a shift by resolution is at most 7 */
     WEFT_LEVELS_EVEN_BELOW_1, /* from 0.999, in even steps towards 0 */
+    WEFT_LEVELS_EVEN_TO_0001, /* from 1 to 0.001 in even steps */
     /* Mochi: linear over 1/40 of the range in half of the steps, then quadratic */
     WEFT_LEVELS_QUADRATIC,
 } weft_own_levels;

@@ -122,6 +122,7 @@ static weft_status make_model(pipeline *r)
                                         "transformer",
                                         "transformer_2",
                                         "unet",
+                                        "dit",
                                         "vae",
                                         "text_encoder",
                                         "text_encoder_2",
@@ -160,15 +161,14 @@ out:
 static weft_status read_classes(pipeline *r)
 {
     json_t *index = NULL;
-    char *path = weft_path_join(r->folder, "model_index.json"),
-         *denoiser = weft_path_join(r->folder, "transformer");
+    char *path = weft_path_join(r->folder, "model_index.json"), *denoiser = NULL;
     weft_status_code status = WEFT_OK;
-    WEFT_GO(WEFT_ALLOCATED(path && denoiser, "%s", r->folder));
+    WEFT_GO(WEFT_ALLOCATED(path, "%s", r->folder));
     if (weft_path_exists(path))
         WEFT_GO(weft_json_load(path, &index));
     const char *name = json_string_value(json_object_get(index, "_class_name"));
     snprintf(r->p->record.class_name, sizeof r->p->record.class_name, "%s", name ? name : "");
-    WEFT_GO(weft_model_open_as(denoiser, WEFT_ROLE_DENOISER, &r->p->model));
+    WEFT_GO(weft_model_open_in(r->folder, WEFT_ROLE_DENOISER, &denoiser, &r->p->model));
 out:
     json_decref(index);
     weft_free(path);

@@ -30,6 +30,7 @@ static const struct kind {
     {"shift", "--shift", WEFT_METHOD_ANY},
     {"timesteps", "--timesteps", WEFT_METHOD_ANY},
     {"sigmas", "--sigmas", WEFT_METHOD_ANY},
+    {"tail_steps", "--tail-steps", WEFT_METHOD_ANY},
     {"decode_timestep", "--decode-timestep", WEFT_METHOD_DECODER},
     {"decode_noise_scale", "--decode-noise-scale", WEFT_METHOD_DECODER},
     {"feature_cache", "--feature-cache", WEFT_METHOD_ANY},

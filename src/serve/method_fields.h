@@ -25,7 +25,7 @@ typedef enum weft_method_need {
     WEFT_METHOD_NEEDS
 } weft_method_need;
 
-enum { WEFT_METHOD_TEXT = 512, WEFT_METHOD_ARGUMENTS = 80, WEFT_METHOD_NUMBERS = 40 };
+enum { WEFT_METHOD_TEXT = 512, WEFT_METHOD_ARGUMENTS = 8072, WEFT_METHOD_NUMBERS = 4036 };
 
 /* Sets the options of `fields` in `request`. An option that `fields` does not have is the one of
  * `base` (NULL: none), if the model takes the option. takes: [WEFT_METHOD_NEEDS] of the model

@@ -98,6 +98,10 @@ static const weft_key keys[] = {
      "timesteps of the steps, from the highest: 999,750,500; they set `steps`"},
     {"sigmas", WEFT_KEY_STRING, 0, "", "",
      "noise levels of the steps, from the highest: 1,0.5,0; they set `steps`"},
+    {"tail_steps", WEFT_KEY_I64, 0, "", "steps",
+     "last steps, at even noise levels from 0.5 on, in place of the schedule's below 0.5; default: "
+     "the model's own",
+     .min = 0, .max = 10000},
     {"decode_timestep", WEFT_KEY_F64, 0, "0", "", "timestep of decoding", .min = 0, .max = 1},
     {"decode_noise_scale", WEFT_KEY_F64, 0, "", "",
      "share of noise in the decoded latents; default: the timestep of decoding", .min = 0,

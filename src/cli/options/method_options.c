@@ -238,12 +238,12 @@ static weft_status read_stage_steps(const weft_args *args, weft_generator_option
 }
 
 /* The generator counts 0 as the model's own number. */
-static weft_status read_zero_steps(const weft_args *args, weft_generator_options *o)
+static weft_status read_own_steps(const weft_args *args, const char *option, int64_t *steps)
 {
-    if (!weft_args_flag(args, "--zero-init-steps"))
+    if (!weft_args_flag(args, option))
         return WEFT_OK;
-    WEFT_TRY(weft_args_i64(args, "--zero-init-steps", 0, 10000, &o->zero_steps));
-    o->zero_steps = o->zero_steps ? o->zero_steps : -1;
+    WEFT_TRY(weft_args_i64(args, option, 0, 10000, steps));
+    *steps = *steps ? *steps : -1;
     return WEFT_OK;
 }
 
@@ -296,7 +296,8 @@ weft_status weft_args_method(const weft_args *args, weft_arena *arena, weft_gene
     if (weft_args_flag(args, "--decode-noise-scale"))
         WEFT_TRY(weft_args_f64(args, "--decode-noise-scale", 0, 1, &o->decode_time.noise));
     WEFT_TRY(read_stage_steps(args, o));
-    WEFT_TRY(read_zero_steps(args, o));
+    WEFT_TRY(read_own_steps(args, "--zero-init-steps", &o->zero_steps));
+    WEFT_TRY(read_own_steps(args, "--tail-steps", &o->tail_steps));
     WEFT_TRY(read_windows(args, o));
     WEFT_TRY(read_visual_inputs(args, o));
     o->cache = weft_args_string(args, "--feature-cache");

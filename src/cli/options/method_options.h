@@ -109,6 +109,10 @@ const char *weft_args_method_given(const weft_args *args, const weft_option *opt
      "noise levels of the steps, from the highest and before the shift, in place of the " \
      "scheduler's; a 0 at the end is the end of the last step", \
      .group = "sampling"}, \
+    {"--tail-steps", "N", NULL, \
+     "last steps, at even noise levels from 0.5 on, in place of the steps of the schedule below " \
+     "0.5; by default the model's own (LongCat-Video: 10 after --given-frames), or 0", \
+     .group = "sampling"}, \
     {"--decode-timestep", "T", "0", \
      "timestep of decoding, 0 to 1, for decoders that take one (LTX-Video from 0.9.1 on)", \
      .group = "sampling"}, \

@@ -717,6 +717,7 @@ static weft_status use_image_latents(work *w, weft_visual_condition *g, const fl
     WEFT_GO(read_image(w, g, carried, &latents));
     if (g->extra_channels)
         fill_follow(w, g, latents);
+    g->apart = carried && w->how.apart ? there : 0;
     if (stands_clean(g)) {
         memset(g->clean_frames, 1, (size_t)there);
         memset(g->keep_mask, 1, (size_t)(there * area));
@@ -881,6 +882,7 @@ static void forget(weft_visual_condition *g)
     const int64_t cells = cells_of(g);
     memset(g->keep_mask, 0, (size_t)cells);
     memset(g->clean_frames, 0, (size_t)g->latent[0]);
+    g->apart = 0;
     if (g->latents)
         memset(g->latents, 0, (size_t)latent_floats(g) * 4);
     if (g->extra_channels)

@@ -75,6 +75,7 @@ typedef struct weft_visual_condition {
     float *vision_image;      /* (2,side,side,3): the image for a text encoder, and a black image */
     double image_noise_share; /* share of the image's latents in the noise of each frame; 0: none */
     int64_t settled;          /* first latent frames whose statistics are adapted; 0: none */
+    int64_t apart;            /* first latent frames that guidance does not see; 0: it sees all */
     /* `latents` cover the video: denoising may begin at an intermediate noise level */
     bool from_video;
     weft_scratch cells; /* memory of latents, extra_channels, control, keep_mask and clean_frames */

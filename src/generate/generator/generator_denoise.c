@@ -211,6 +211,25 @@ static void pin_known(const weft_generator *p, const float *x, const weft_noise_
     }
 }
 
+/* Combines the branches of guidance, of the frames that it sees: all, or those after the first
+ * `visual.apart` ones. */
+static void combine(const weft_generator *p, const weft_guidance_params *params, float *prediction,
+                    const float *other)
+{
+    const int64_t each = p->shape.sampled_floats, batch = p->options.batch,
+                  skip = p->inputs.visual.apart * (p->shape.latent_floats / p->shape.latent[0]);
+    weft_guidance_params rest = *params;
+    if (!skip || p->shape.sections.count) { /* sections have no given frames */
+        p->trajectory.guidance->combine(params, prediction, other, batch * each);
+        return;
+    }
+    rest.each = params->each < each ? params->each : each - skip;
+    for (int64_t at = skip; at < batch * each; at += each) {
+        rest.average = params->average ? params->average + at : NULL;
+        p->trajectory.guidance->combine(&rest, prediction + at, other + at, each - skip);
+    }
+}
+
 /* The prediction of the model with guidance. */
 static weft_status_code predict_guided(weft_generator *p, const evaluation *e, float *prediction)
 {
@@ -271,7 +290,7 @@ static weft_status_code predict_guided(weft_generator *p, const evaluation *e, f
         weft_generator_combine_both(p, &params, e->x, e->level->sigma, prediction,
                                     guided ? other : NULL);
     else if (p->trajectory.guidance->combine && (guided || p->trajectory.guidance->rows == 1))
-        p->trajectory.guidance->combine(&params, prediction, other, all);
+        combine(p, &params, prediction, other);
     return WEFT_OK;
 }
 

@@ -628,6 +628,7 @@ weft_status weft_generator_read(weft_generator *p, const char *folder)
     WEFT_TRY(weft_generator_model_read_settings(&p->model, o));
     WEFT_TRY(check_control_scale(p));
     WEFT_TRY(arrange_shape(p));
+    WEFT_TRY(weft_generator_trajectory_add_tail(p));
     WEFT_TRY(weft_generator_share(p->comm, o, &o->memory));
     WEFT_TRY(weft_generator_inputs_open(p));
     WEFT_TRY(weft_generator_trajectory_choose_guidance(&p->model, o, &p->trajectory));

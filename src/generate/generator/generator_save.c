@@ -123,6 +123,8 @@ static weft_status add_numbers(const weft_generator *p, json_t *to)
         WEFT_TRY(add_stages(p, to));
     if (p->trajectory.zero_steps)
         WEFT_TRY(add(to, "zero_steps", json_integer(p->trajectory.zero_steps)));
+    if (p->trajectory.tail_steps)
+        WEFT_TRY(add(to, "tail_steps", json_integer(p->trajectory.tail_steps)));
     if (p->options.block_frames)
         WEFT_TRY(add(to, "block_frames", json_integer(p->options.block_frames)));
     if (p->shape.sections.shared)

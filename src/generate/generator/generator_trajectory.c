@@ -1,6 +1,7 @@
 #include "generate/generator/generator_trajectory.h"
 
 #include "base/fs.h"
+#include "diffusion/scheduler_flow.h"
 #include "generate/generator/latent_stages.h"
 
 #include <math.h>
@@ -191,15 +192,20 @@ static double flux2_mu(int64_t tokens, int64_t steps)
     return tokens > 4300 ? at_200 : slope * (double)steps + at_200 - 200 * slope;
 }
 
-/* Uses the scheduler's own noise levels, or those of the family's pipeline. */
-weft_status weft_generator_trajectory_set_levels(weft_generator *p)
+/* Noise level i of n of a family's pipeline, before the shift. */
+static double own_level(weft_own_levels levels, int64_t i, int64_t n)
 {
-    const int64_t steps = p->options.steps;
-    if (p->trajectory.solver_step)
-        return WEFT_OK;
-    if (p->shape.stages)
-        return weft_latent_stages_set_levels(p);
-    WEFT_TRY(WEFT_NEW(p->trajectory.solver_step, steps, "%" PRId64 " levels", steps));
+    switch (levels) {
+    case WEFT_LEVELS_QUADRATIC: return quadratic_level(i, n);
+    case WEFT_LEVELS_EVEN_TO_0001: return n > 1 ? 1 - 0.999 * (double)i / (double)(n - 1) : 1;
+    case WEFT_LEVELS_EVEN_BELOW_1: return 0.999 * (double)(n - i) / (double)n;
+    default: return (double)(n - i) / (double)n;
+    }
+}
+
+/* The steps of the scheduler's own noise levels, or of the levels of the family's pipeline. */
+static weft_status lay_schedule(const weft_generator *p, int64_t steps, weft_solver_step *step)
+{
     const weft_timestep_schedule *given = &p->options.timestep_schedule;
     const weft_own_levels levels = p->trajectory.scheduler.path == WEFT_PATH_FLOW && !given->count
                                        ? p->model.denoiser->family->noise_levels
@@ -216,16 +222,100 @@ weft_status weft_generator_trajectory_set_levels(weft_generator *p)
     if (levels && !sigma)
         return weft_no_memory("%" PRId64 " levels", steps);
     for (int64_t i = 0; i < steps && levels; i++)
-        sigma[i] = levels == WEFT_LEVELS_QUADRATIC
-                       ? quadratic_level(i, steps)
-                       : (levels == WEFT_LEVELS_EVEN_BELOW_1 ? 0.999 : 1) * (double)(steps - i) /
-                             (double)steps;
+        sigma[i] = own_level(levels, i, steps);
     request.sigma = given->count ? given->sigmas : sigma;
     request.time = given->timesteps;
     const weft_status_code status =
-        weft_scheduler_set_timesteps(&p->trajectory.scheduler, &request, p->trajectory.solver_step);
+        weft_scheduler_set_timesteps(&p->trajectory.scheduler, &request, step);
     weft_free(sigma);
     return status;
+}
+
+/* The level at which the tail of a schedule begins. */
+static const double tail_level = 0.5;
+
+/* Lays the schedule without its tail in new memory, and counts its steps above the tail. */
+static weft_status lay_before_tail(const weft_generator *p, weft_solver_step **step, int64_t *count)
+{
+    const int64_t steps = p->trajectory.before_tail;
+    weft_solver_step *made;
+    WEFT_TRY(WEFT_NEW(made, steps, "%" PRId64 " levels", steps));
+    const weft_status_code status = lay_schedule(p, steps, made);
+    for (*count = 0; status == WEFT_OK && *count < steps; ++*count)
+        if (!(made[*count].from.sigma > tail_level))
+            break;
+    *step = made;
+    if (status != WEFT_OK)
+        weft_free(made);
+    return status;
+}
+
+/* Steps of the tail: of the option, or of the model's pipeline after a given video. */
+static int64_t steps_of_tail(const weft_generator *p)
+{
+    const weft_generator_options *o = &p->options;
+    const bool own = o->visual.before && !o->timestep_schedule.count &&
+                     p->trajectory.scheduler.path == WEFT_PATH_FLOW;
+    return o->tail_steps < 0 ? 0
+           : o->tail_steps   ? o->tail_steps
+           : own             ? weft_model_takes_port(p->model.denoiser).tail_steps
+                             : 0;
+}
+
+weft_status weft_generator_trajectory_add_tail(weft_generator *p)
+{
+    weft_generator_trajectory *t = &p->trajectory;
+    weft_generator_options *o = &p->options;
+    weft_solver_step *step;
+    int64_t count;
+    t->tail_steps = steps_of_tail(p);
+    t->before_tail = o->steps;
+    if (!t->tail_steps)
+        return WEFT_OK;
+    if (o->timestep_schedule.count || t->scheduler.path != WEFT_PATH_FLOW || p->shape.stages)
+        return weft_error(WEFT_MSG_OPTION_CONFLICT,
+                          WEFT_AT(.key = "--tail-steps", WEFT_NUMBER(t->tail_steps)),
+                          "%s. Omit the option.",
+                          o->timestep_schedule.count
+                              ? "--sigmas or --timesteps gives the levels of all steps"
+                              : "the steps have no levels of one schedule of flow matching");
+    WEFT_TRY(lay_before_tail(p, &step, &count));
+    weft_free(step);
+    o->steps = count + t->tail_steps;
+    return WEFT_OK;
+}
+
+/* The schedule's steps above the tail, and the tail. */
+static weft_status lay_with_tail(weft_generator *p)
+{
+    const int64_t steps = p->options.steps, tail = p->trajectory.tail_steps;
+    weft_solver_step *step;
+    double *sigma = NULL;
+    int64_t count;
+    WEFT_TRY(lay_before_tail(p, &step, &count));
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_NEW(sigma, steps + 1, "%" PRId64 " levels", steps));
+    for (int64_t i = 0; i < count; i++)
+        sigma[i] = step[i].from.sigma;
+    for (int64_t i = 0; i <= tail; i++)
+        sigma[count + i] = tail_level * (double)(tail - i) / (double)tail;
+    weft_chain_flow(&p->trajectory.scheduler, steps, sigma, p->trajectory.solver_step);
+out:
+    weft_free(sigma);
+    weft_free(step);
+    return status;
+}
+
+weft_status weft_generator_trajectory_set_levels(weft_generator *p)
+{
+    const int64_t steps = p->options.steps;
+    if (p->trajectory.solver_step)
+        return WEFT_OK;
+    if (p->shape.stages)
+        return weft_latent_stages_set_levels(p);
+    WEFT_TRY(WEFT_NEW(p->trajectory.solver_step, steps, "%" PRId64 " levels", steps));
+    return p->trajectory.tail_steps ? lay_with_tail(p)
+                                    : lay_schedule(p, steps, p->trajectory.solver_step);
 }
 
 void weft_generator_trajectory_close(weft_generator_trajectory *t)

@@ -314,6 +314,8 @@ static void frame_condition(const void *config, weft_frame_condition *cond)
 {
     (void)config;
     cond->form = WEFT_FRAME_CONDITION_FRAME_MASK;
+    cond->apart = true;
+    cond->tail_steps = 10;
 }
 
 /* clang-format off */
@@ -422,7 +424,7 @@ const weft_family weft_family_longcat_dit = {
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
     .negative = true, .grid = grid, .frame_condition = frame_condition,
     .frame_condition_help = "a first frame, or first frames of a video",
-    .fps = 15, .guidance = "zero_star",
+    .fps = 15, .guidance = "zero_star", .noise_levels = WEFT_LEVELS_EVEN_TO_0001,
     .text_encoder = text_encoders, .text_encoders = sizeof text_encoders / sizeof *text_encoders,
     .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
     .recipe = recipes, .recipes = sizeof recipes / sizeof *recipes,

@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""Makes tests/golden/pipelines/longcat: a folder as LongCat-Video is published (the transformer in dit/), with random weights,
+and the latents that this file generates from it with tools/longcat_reference.py in f64. No package has the pipeline: it is
+written from the description and the steps of its authors (meituan-longcat/LongCat-Video, pipeline_longcat_video.py). Latents of
+images and videos are means. Needs PyTorch, diffusers and transformers; run from the root of the checkout, with tools in
+PYTHONPATH.
+
+    longcat            text to video: guidance with the scaled unconditional prediction, levels from 1 to 0.001
+    longcat_alone      without guidance
+    longcat_image      a first frame. Guidance scales by all frames, the given one included
+    longcat_video      continues a video of 9 frames, with 10 steps at even levels from 0.5 on. Guidance scales by later frames
+    longcat_kept       the same, without the cache of the given frames (weft's option), to the same latents
+    longcat_plain      continues a video with the levels of text to video
+    longcat_sixteen    the 5 of 50 levels that a model of few steps has, without guidance"""
+import json
+import math
+import os
+from copy import deepcopy
+
+import numpy as np
+import torch
+from diffusers import AutoencoderKLWan, FlowMatchEulerDiscreteScheduler, WanPipeline
+from diffusers.video_processor import VideoProcessor
+from golden_longcat import CONFIG
+from golden_parts import NEGATIVE, OUT, PROMPT, given, noise, picture, save, unigram, variant, weights
+from longcat_reference import LongCatVideoTransformer3DModel
+from safetensors.torch import save_file
+from transformers import UMT5Config, UMT5EncoderModel
+
+SHIFT, FRAMES, HEIGHT, WIDTH, STEPS, GIVEN = 12.0, 21, 32, 48, 5, 9
+OWN = CONFIG | dict(caption_channels=16, text_tokens_zero_pad=True)
+
+
+def make_parts():
+    torch.manual_seed(0)
+    pipe = WanPipeline(
+        tokenizer=unigram(), transformer=None, scheduler=FlowMatchEulerDiscreteScheduler(shift=SHIFT),
+        text_encoder=weights(UMT5EncoderModel(UMT5Config(vocab_size=100, d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2,
+                                                         feed_forward_proj="gated-gelu")), 3),
+        vae=weights(AutoencoderKLWan(base_dim=4, z_dim=4, dim_mult=[1, 1, 1, 1], num_res_blocks=1, latents_mean=[0.1, -0.2, 0.3, 0.0],
+                                     latents_std=[1.1, 0.9, 1.3, 0.8]), 4))
+    return pipe, weights(LongCatVideoTransformer3DModel(**OWN), 1)
+
+
+def embed(pipe, text):
+    """Embeddings (1,512,D) of the text and its padding, and the mask of the text."""
+    made = pipe.tokenizer([text], padding="max_length", max_length=512, truncation=True, return_attention_mask=True, return_tensors="pt")
+    encoder = deepcopy(pipe.text_encoder).double()
+    return encoder(made.input_ids, made.attention_mask).last_hidden_state, made.attention_mask
+
+
+def latents_of(pipe, frames):
+    """Normalized means of the latents of pictures."""
+    pixels = VideoProcessor(vae_scale_factor=8).preprocess_video(frames, height=HEIGHT, width=WIDTH)
+    mean, deviation = (torch.tensor(what).double().view(1, -1, 1, 1, 1) for what in (pipe.vae.config.latents_mean, pipe.vae.config.latents_std))
+    return (deepcopy(pipe.vae).double().encode(pixels.double()).latent_dist.mode() - mean) / deviation
+
+
+def shifted(levels):
+    return [SHIFT * s / (1 + (SHIFT - 1) * s) for s in levels]
+
+
+def even(steps):
+    return [1 - (1 - 0.001) * i / (steps - 1) for i in range(steps)]
+
+
+def with_tail(levels, steps=10):
+    return [s for s in levels if s > 0.5] + [0.5 - 0.5 * i / steps for i in range(steps)]
+
+
+def few(steps, of=50):
+    return [1 - math.floor(of * i / steps) / of for i in range(steps)]
+
+
+def generate(model, texts, begin, levels, scale, known=None, apart=False):
+    """`known`: latents of given frames, whose timestep is 0. `apart`: guidance scales by the other frames only."""
+    x, count = begin.double().clone(), 0
+    if known is not None:
+        count = known.shape[2]
+        x[:, :, :count] = known
+    first = count if apart else 0
+    for now, after in zip(levels, levels[1:] + [0.0]):
+        time = torch.full((1, x.shape[2]), 1000.0 * now, dtype=torch.float64)
+        time[:, :count] = 0
+        made = [model(x, time, text.double(), mask, count) for text, mask in texts[:2 if scale > 1 else 1]]
+        prediction = made[0]
+        if scale > 1:
+            own, other = (part[:, :, first:].flatten() for part in made)
+            other = (own @ other) / (other @ other + 1e-8) * made[1]
+            prediction = other + scale * (made[0] - other)
+        x[:, :, count:] -= (after - now) * prediction[:, :, count:]
+    return x.float()
+
+
+def publish(pipe, transformer):
+    """The published folder: dit/ in place of transformer/."""
+    os.makedirs(f"{OUT}/longcat/dit")
+    json.dump({"_class_name": "LongCatVideoTransformer3DModel", "_diffusers_version": "0.35.1", **OWN, "patch_size": [1, 2, 2], "mlp_ratio": 4,
+               "enable_bsa": False, "bsa_params": {"sparsity": 0.9375, "chunk_3d_shape_q": [4, 4, 4], "chunk_3d_shape_k": [4, 4, 4]},
+               "enable_flashattn2": True, "enable_flashattn3": False, "enable_xformers": False, "cp_split_hw": None},
+              open(f"{OUT}/longcat/dit/config.json", "w"), indent=1)
+    save_file({key: value.contiguous() for key, value in transformer.state_dict().items()}, f"{OUT}/longcat/dit/diffusion_pytorch_model.safetensors")
+    os.remove(f"{OUT}/longcat/model_index.json")  # the authors open each part by itself
+
+
+def main():
+    torch.set_grad_enabled(False)
+    pipe, transformer = make_parts()
+    exact, begin = deepcopy(transformer).double(), noise(4, 1 + FRAMES // 4, HEIGHT // 8, WIDTH // 8)
+    texts = [embed(pipe, "a red cat walks & sleeps"), embed(pipe, NEGATIVE)]
+    asked = dict(prompt=PROMPT, negative=NEGATIVE, height=HEIGHT, width=WIDTH, num_frames=FRAMES, num_inference_steps=STEPS, guidance_scale=4.0)
+    levels = shifted(even(STEPS))
+    save(pipe, "longcat", begin, generate(exact, texts, begin, levels, 4.0), **asked)
+    publish(pipe, transformer)
+    alone = {key: value for key, value in asked.items() if key != "negative"} | dict(guidance_scale=1.0)
+    variant("longcat", "alone", generate(exact, texts, begin, levels, 1.0), **alone)
+    image = picture(60, 40, 1)
+    variant("longcat", "image", generate(exact, texts, begin, levels, 4.0, latents_of(pipe, [image])), **asked)
+    known = latents_of(pipe, [image] * GIVEN)
+    continues, pictures = asked | dict(given_frames=GIVEN), {f"video_{name}": image for name in ("video", "kept", "plain")}
+    made = generate(exact, texts, begin, with_tail(levels), 4.0, known, True)
+    variant("longcat", "video", made, **continues)
+    variant("longcat", "kept", made, **continues | dict(kv_cache="off"))
+    variant("longcat", "plain", generate(exact, texts, begin, levels, 4.0, known, True), **continues | dict(tail_steps=0))
+    given("longcat", image_image=image, **pictures)
+    variant("longcat", "sixteen", generate(exact, texts, begin, shifted(few(5)), 1.0),
+            **{key: value for key, value in alone.items() if key != "num_inference_steps"} | dict(sigmas=few(5)))
+
+
+if __name__ == "__main__":
+    main()
