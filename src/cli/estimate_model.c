@@ -141,21 +141,9 @@ static weft_status estimate_generation(const weft_args *args, weft_arena *arena,
     return print(args, &p, spec, &made);
 }
 
-/* A pipeline folder has model_index.json. */
-static weft_status is_pipeline(const char *path, bool *pipeline)
-{
-    char *index = weft_path_join(path, "model_index.json");
-    WEFT_TRY(WEFT_ALLOCATED(index, "a path"));
-    *pipeline = weft_path_exists(index);
-    weft_free(index);
-    return WEFT_OK;
-}
-
 weft_status weft_estimate_model(const weft_args *args, const char *path)
 {
-    bool pipeline;
-    WEFT_TRY(is_pipeline(path, &pipeline));
-    if (!pipeline || weft_args_flag(args, "--training-step"))
+    if (!weft_model_is_pipeline(path) || weft_args_flag(args, "--training-step"))
         return estimate_one(args, path);
     if (weft_args_flag(args, "--execute"))
         return weft_error(WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = "--execute"),

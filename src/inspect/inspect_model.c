@@ -434,16 +434,13 @@ static bool is_weights(const char *path)
            strcmp(weft_path_extension(path), "json") != 0;
 }
 
-/* A pipeline folder has one folder per model, listed in model_index.json. */
+/* A pipeline folder has one folder per model. */
 weft_status weft_inspect_model(const weft_inspect_model_options *options, const char *path)
 {
     request own = {.o = options}, *r = &own;
     weft_model model;
     bool any = false;
-    char *index = weft_path_join(path, "model_index.json"), *folder;
-    WEFT_TRY(WEFT_ALLOCATED(index, "a path"));
-    const bool pipeline = weft_path_exists(index);
-    weft_free(index);
+    char *folder;
     if (!strcmp(weft_path_extension(path), "yaml") || !strcmp(weft_path_extension(path), "yml"))
         return weft_error(WEFT_MSG_ARGUMENT_INVALID, WEFT_AT(.file = path),
                           "a model is a folder, a config.json or a file of weights; for a config "
@@ -451,7 +448,7 @@ weft_status weft_inspect_model(const weft_inspect_model_options *options, const 
                           path);
     if (is_weights(path))
         return weft_inspect_file(path, r->o->tensors);
-    if (!pipeline) {
+    if (!weft_model_is_pipeline(path)) {
         WEFT_TRY(weft_model_open(path, &model));
         return inspect_model(r, &model, path);
     }
@@ -475,6 +472,5 @@ weft_status weft_inspect_model(const weft_inspect_model_options *options, const 
     }
     return any ? WEFT_OK
                : weft_error(WEFT_MSG_MODEL_NOT_FOUND, WEFT_AT(.file = path),
-                            "the folder has a model_index.json, but none of its models is one that "
-                            "weft implements");
+                            "the folder has several models, but none is one that weft implements");
 }

@@ -140,8 +140,9 @@ typedef struct weft_ports {
     /* Text encoders with layers: the hidden states in WEFT_PORT_TEXT, concatenated on the width.
      * Ends with 0, borrowed. NULL (default): as the encoder's config says. */
     const int64_t *hidden;
-    /* Denoisers with weft_grid.caches: the call is for one block of frames, after earlier ones
-     * (model/frame_cache.h). Borrowed; NULL (default): for a complete video. */
+    /* Denoisers with weft_grid.caches or weft_frame_condition.caches_given: the call is for one
+     * block of frames, after earlier ones (model/frame_cache.h). Borrowed; NULL (default): for a
+     * complete video. */
     const struct weft_frame_cache *cache;
     /* Images of WEFT_PORT_EDITED with sizes of their own, or of WEFT_PORT_IMAGE among the tokens of
      * a text encoder. Borrowed; NULL: none. */
@@ -542,6 +543,9 @@ typedef struct weft_frame_condition {
     bool keeps_noise;
     /* A video of two latent frames may have further frames between the two in the first steps. */
     bool reasons;
+    /* FRAME_MASK: given frames attend to each other only. With weft_ports.cache the model takes the
+     * frames after them; a call that adds to the cache takes the given frames. */
+    bool caches_given;
     /* Guidance does not see the frames of a given video, only those after them. Given images are
      * part of what it sees. */
     bool apart;

@@ -370,13 +370,22 @@ json_t *weft_model_write(const weft_model *model)
     return weft_fields_write(model->family, model->config);
 }
 
-/* Returns true for a folder of folders, the form of published pipelines and of weft train's
- * output. */
-static bool is_pipeline(const char *folder)
+static bool has_file(const char *folder, const char *name, const char *inside)
 {
-    char *index = weft_path_join(folder, "model_index.json");
-    const bool found = index && weft_path_exists(index);
-    weft_free(index);
+    char *path = weft_path_join(folder, name), *file = path ? weft_path_join(path, inside) : NULL;
+    const bool found = file && weft_path_exists(file);
+    weft_free(path);
+    weft_free(file);
+    return found;
+}
+
+bool weft_model_is_pipeline(const char *folder)
+{
+    bool found = has_file(folder, ".", "model_index.json");
+    const bool one = has_file(folder, ".", "config.json");
+    for (int i = 0; weft_families[i] && !found && !one; i++)
+        found = weft_families[i]->role == WEFT_ROLE_DENOISER &&
+                has_file(folder, weft_families[i]->scope, "config.json");
     return found;
 }
 
@@ -443,7 +452,7 @@ static weft_status explain_no_config(weft_status_code status, const char *path)
 
 static weft_status explain_missing(weft_status_code status, const char *path)
 {
-    if (is_pipeline(path))
+    if (weft_model_is_pipeline(path))
         return weft_error(WEFT_MSG_MODEL_NOT_FOUND, WEFT_AT(.file = path),
                           "this folder has several models; give one of its folders, such as "
                           "%s/transformer or %s/vae",

@@ -35,6 +35,9 @@ const weft_companion *weft_model_companion(const weft_model *model);
 /* Returns the folder of the companion (weft_companion) of the model in `folder` (heap). NULL: none,
  * or out of memory. */
 char *weft_model_companion_folder(const weft_family *family, const char *folder);
+/* Whether the folder has the folders of several models, the form of published pipelines and of weft
+ * train's output: it has a model_index.json, or the folder of a denoiser, and no config.json. */
+bool weft_model_is_pipeline(const char *folder);
 /* Opens the model of this role in the folder of a pipeline. The model's folder has the name of its
  * family's scope. On success *path is that folder (heap, owned by the caller). */
 weft_status weft_model_open_in(const char *pipeline, weft_role role, char **path,

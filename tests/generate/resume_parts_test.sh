@@ -2,7 +2,8 @@
 # Videos that are denoised in parts resume bitwise after a kill in each step. Framepack and Helios have sections, which Helios-Mid and
 # Helios-Distilled denoise in three sizes. SkyReels-V2 has blocks
 # of frames with levels of their own, in two windows. ChronoEdit has steps with and without reasoning frames. Kandinsky 5 changes its
-# first frames once, after the last step. The guider of Motif-Video averages over the steps.
+# first frames once, after the last step. The guider of Motif-Video averages over the steps. LongCat-Video fills its cache of given
+# frames again, and ends with steps of its own.
 . "$SRC/tests/check.sh"
 export OMP_NUM_THREADS=1
 source "$SRC/tests/signal_at.sh"
@@ -35,4 +36,7 @@ check blocks resumes causal_wan 4 --frames 13 --width 32 --steps 2 --guidance-sc
 check blocks_without_cache resumes causal_wan 4 --frames 13 --width 32 --steps 2 --guidance-scale 1 --kv-cache off
 check settled resumes kandinsky5 2 --image "$folder/kandinsky5/image_i2v.png" --frames 21 --steps 2 --width 48
 check average resumes motif 3 --frames 5 --steps 3 --width 48
+given=(--video "$folder/longcat/video_video.png" --given-frames 9 --frames 21 --width 48 --steps 3 --tail-steps 2)
+check given_frames resumes longcat 4 "${given[@]}"
+check given_frames_without_cache resumes longcat 4 "${given[@]}" --kv-cache off
 finish

@@ -61,8 +61,9 @@ const char *weft_args_method_given(const weft_args *args, const weft_option *opt
      WEFT_ALSO("--windows"), .group = "size", .choices = "blend continue history"}, \
     {"--kv-cache", "HOW", "on", \
      "keys and values of finished blocks of frames, for causal models (causal Wan), which " \
-     "generate a video block by block; on: kept, so that every block costs the same. off: all " \
-     "frames are computed in every step, to the same result", \
+     "generate a video block by block, and of --given-frames, for LongCat-Video; on: kept, so " \
+     "that every block costs the same. off: all frames are computed in every step, to the same " \
+     "result", \
      .group = "size", .choices = "on off"}, \
     {"--context-noise", "T", "0", \
      "timestep at which a causal model sees finished blocks, 0 to 1000. 0: the timestep of its " \

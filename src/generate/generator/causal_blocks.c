@@ -52,6 +52,47 @@ weft_status weft_causal_blocks_lay(weft_generator *p)
     return WEFT_OK;
 }
 
+/* Whether the ranks pass keys round in a ring, whose parts all have the same size. */
+static weft_status find_ring(const weft_generator *p, bool *found)
+{
+    const weft_parallel *layout = p->options.parallel;
+    const int64_t branches = layout && layout->cfg > 1 ? layout->cfg : 1;
+    weft_mesh mesh;
+    *found = false;
+    if (!layout)
+        return WEFT_OK;
+    WEFT_TRY(weft_parallel_mesh_denoise(layout, p->comm ? weft_comm_ranks(p->comm) : 1,
+                                        (int)branches, "--parallel", &mesh));
+    const int at = weft_mesh_axis(&mesh, "ring");
+    *found = at >= 0 && mesh.axis[at].size > 1;
+    return WEFT_OK;
+}
+
+weft_status weft_causal_blocks_keep_given(weft_generator *p)
+{
+    const weft_generator_options *o = &p->options;
+    weft_generator_shape *s = &p->shape;
+    const int64_t given =
+        o->visual.before ? weft_grid_latent_frames(&p->model.grid, o->visual.before_frames) : 0;
+    bool ring;
+    WEFT_TRY(find_ring(p, &ring));
+    const bool whole = o->batch > 1 || (o->cache && strcmp(o->cache, "off") != 0) ||
+                       o->guided[1] > 0 || o->preview > 0 || s->windows.count > 1 ||
+                       p->model.experts > 1 || p->model.guider.averages;
+    if (!weft_model_takes_port(p->model.denoiser).caches_given || given < 1 ||
+        given >= s->latent[0] || o->no_kv_cache || ring || whole)
+        return WEFT_OK;
+    s->causal = s->cached = true;
+    s->kept = given;
+    s->sampled_frames = s->latent[0] - given;
+    s->sampled_floats = s->latent_floats / s->latent[0] * s->sampled_frames;
+    s->cache = (weft_frame_cache_size){.block = s->sampled_frames, .rest = given};
+    s->sections = (weft_video_sections){
+        .count = 1, .frames = s->sampled_frames, .first = given, .blocks = true};
+    s->windows = weft_temporal_windows_arrange(s->sampled_frames, s->sampled_frames, 0);
+    return WEFT_OK;
+}
+
 weft_status weft_causal_blocks_check_ranks(const weft_generator *p)
 {
     static const char *const axes[] = {"ring", "pp"};
@@ -87,24 +128,47 @@ int64_t weft_causal_blocks_begin(const weft_generator *p)
     return !p->shape.causal || p->shape.cached ? 0 : p->sampling.section * p->shape.sampled_floats;
 }
 
+int64_t weft_causal_blocks_frames_of(const weft_generator *p, const weft_denoiser_query *a)
+{
+    return p->shape.kept && a->program == p->parts.context.program ? p->shape.kept
+                                                                   : p->shape.cache.block;
+}
+
+/* First latent frame of the call. */
+static int64_t first_frame(const weft_generator *p, const weft_denoiser_query *a)
+{
+    if (!p->shape.kept)
+        return p->sampling.section * p->shape.cache.block;
+    return a->program == p->parts.context.program ? 0 : p->shape.kept;
+}
+
 /* Places of the tokens of the block. */
 static void fill_places(const weft_generator *p, const weft_denoiser_query *a)
 {
     static const char *const name[3] = {"block.frame", "block.row", "block.column"};
     const weft_generator_shape *s = &p->shape;
     const int64_t *patch = p->model.patch.factor, rows = s->latent[1] / patch[1],
-                  columns = s->latent[2] / patch[2], tokens = s->cache.block * rows * columns;
+                  columns = s->latent[2] / patch[2], frames = weft_causal_blocks_frames_of(p, a),
+                  first = first_frame(p, a);
     for (int d = 0; d < 3; d++) {
         const weft_tensor *t = weft_program_input(a->program, name[d]);
-        for (int64_t i = 0; t && i < tokens; i++)
-            ((int32_t *)t->data)[i] =
-                (int32_t)(d == 2   ? i % columns
-                          : d == 1 ? i / columns % rows
-                                   : i / (rows * columns) + p->sampling.section * s->cache.block);
+        for (int64_t i = 0; t && i < frames * rows * columns; i++)
+            ((int32_t *)t->data)[i] = (int32_t)(d == 2   ? i % columns
+                                                : d == 1 ? i / columns % rows
+                                                         : i / (rows * columns) + first);
     }
     const weft_tensor *turn = weft_program_input(a->program, "block.turn");
     for (int i = 0; turn && i < 3; i++)
         ((float *)turn->data)[i] = weft_frame_cache_turn(&s->cache, p->sampling.section) == i;
+}
+
+/* First frame of the cache that exists for the call. */
+static int64_t first_key(const weft_generator *p, const weft_denoiser_query *a)
+{
+    const weft_generator_shape *s = &p->shape;
+    if (!s->kept)
+        return weft_frame_cache_begin(&s->cache, p->sampling.section);
+    return a->program == p->parts.context.program ? s->kept : 0;
 }
 
 /* The keys that the block sees: its own, and keys of frames that exist. */
@@ -113,14 +177,15 @@ static void fill_keys(const weft_generator *p, const weft_denoiser_query *a, int
     const weft_generator_shape *s = &p->shape;
     const weft_tensor *t = weft_program_input(a->program, "batch.block_keys");
     const int64_t *patch = p->model.patch.factor,
-                  frame = s->latent[1] / patch[1] * (s->latent[2] / patch[2]);
+                  frame = s->latent[1] / patch[1] * (s->latent[2] / patch[2]),
+                  frames = weft_causal_blocks_frames_of(p, a);
     if (!t)
         return;
     int32_t *keys = (int32_t *)t->data + 4 * r;
     keys[0] = 0;
-    keys[1] = (int32_t)(s->cache.block * frame);
-    keys[2] = (int32_t)(weft_frame_cache_begin(&s->cache, p->sampling.section) * frame);
-    keys[3] = (int32_t)((s->cache.rest + s->cache.sink + s->cache.block) * frame);
+    keys[1] = (int32_t)(frames * frame);
+    keys[2] = (int32_t)(first_key(p, a) * frame);
+    keys[3] = (int32_t)((s->cache.rest + s->cache.sink + frames) * frame);
 }
 
 /* All frames: finished blocks, at the timestep of the cache, this block, and later ones, which this

@@ -322,7 +322,7 @@ int64_t weft_generator_steps(const weft_generator *p)
 
 int64_t weft_generator_tokens(const weft_generator *p)
 {
-    int64_t tokens = p->shape.sampled_frames / p->model.patch.factor[0];
+    int64_t tokens = (p->shape.kept + p->shape.sampled_frames) / p->model.patch.factor[0];
     for (int i = 1; i < 3; i++)
         tokens *= p->shape.latent[i] / p->model.patch.factor[i];
     return tokens;

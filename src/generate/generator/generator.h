@@ -135,8 +135,8 @@ typedef struct weft_generator_options {
     bool doubles_first_section;
     /* zero_star: first steps whose prediction is 0; 0: of the model's guider; below 0: none */
     int64_t zero_steps;
-    /* Flow matching: last steps, at even levels from 0.5 on, in place of the schedule's below 0.5; 0:
-     * of the model's own pipeline; below 0: none. */
+    /* Flow matching: last steps, at even levels from 0.5 on, in place of the schedule's below 0.5.
+     * 0: of the model's own pipeline; below 0: none. */
     int64_t tail_steps;
     int64_t preview; /* steps between preview images; 0: no previews */
     double fps;      /* frame rate passed to models that take one; 0: as trained */

@@ -211,8 +211,7 @@ static void pin_known(const weft_generator *p, const float *x, const weft_noise_
     }
 }
 
-/* Combines the branches of guidance, of the frames that it sees: all, or those after the first
- * `visual.apart` ones. */
+/* Combines the branches of guidance in all frames, or without the first `visual.apart` frames. */
 static void combine(const weft_generator *p, const weft_guidance_params *params, float *prediction,
                     const float *other)
 {
@@ -787,6 +786,15 @@ static weft_status sample_reasoning(weft_generator *p, run_state *r)
 
 /* ---- blocks of causal models ---------------------------------------------------------------- */
 
+/* Fills the cache with the keys and values of the given frames, which begin the video. */
+static weft_status keep_given(weft_generator *p)
+{
+    const weft_noise_level clean = {.alpha = 1, .in = 1};
+    const weft_denoiser_query a = {.program = p->parts.context.program, .level = &clean};
+    WEFT_TRY(ask(p, &p->parts.context, &a, p->memory.x));
+    return weft_program_run(a.program);
+}
+
 /* Adds finished block `at` to the cache, and decodes its frames. The last block is decoded
  * with the finished video. */
 static weft_status finish_block(weft_generator *p, run_state *r, int64_t at)
@@ -841,6 +849,8 @@ static weft_status sample(weft_generator *p, run_state *r, bool resumed)
     const weft_video_sections *sections = &p->shape.sections;
     if (p->shape.reasoning_steps)
         return sample_reasoning(p, r);
+    if (p->shape.kept)
+        WEFT_TRY(keep_given(p));
     int64_t left = p->sampling.cursor.step; /* finished steps from the current section on */
     r->cursor = p->sampling.cursor;
     for (int64_t at = 0; at == 0 || at < sections->count; at++) {

@@ -287,9 +287,12 @@ static weft_status build_denoiser(weft_generator *p, int expert, int64_t rows,
         .size = p->shape.cache, .dtype = p->options.bf16 ? WEFT_BF16 : WEFT_F32, .adds = context};
     int64_t area[2];
     weft_latent_stages_area(p, p->shape.stage, area);
+    if (context && p->shape.kept)
+        cache.size.block = p->shape.kept;
     const weft_model_size size = {.batch = rows,
-                                  .frames = p->shape.causal ? weft_causal_blocks_frames(p)
-                                                            : p->shape.windows.window,
+                                  .frames = p->shape.cached   ? cache.size.block
+                                            : p->shape.causal ? weft_causal_blocks_frames(p)
+                                                              : p->shape.windows.window,
                                   .height = area[0],
                                   .width = area[1],
                                   .history_area = {p->shape.latent[1], p->shape.latent[2]},
@@ -315,7 +318,7 @@ static weft_status build_denoiser(weft_generator *p, int expert, int64_t rows,
                                              WEFT_PORT_EDITED,    WEFT_PORT_FACE};
     const weft_visual_condition *visual = &p->inputs.visual;
     const bool has[] = {visual->image_tokens > 0,
-                        visual->form == WEFT_FRAME_CONDITION_FRAME_MASK,
+                        visual->form == WEFT_FRAME_CONDITION_FRAME_MASK && !p->shape.kept,
                         visual->form == WEFT_FRAME_CONDITION_PORT,
                         visual->control_channels > 0,
                         visual->form == WEFT_FRAME_CONDITION_EDITED,
@@ -411,7 +414,7 @@ weft_status weft_generator_build(weft_generator *p)
         WEFT_TRY(build_denoiser(p, 0, p->shape.rows, &p->parts.smaller[i]));
         weft_latent_stages_set(p, p->shape.stages - 1);
     }
-    if (p->shape.cached && p->shape.sections.count > 1)
+    if (p->shape.cached && (p->shape.sections.count > 1 || p->shape.kept))
         WEFT_TRY(build_denoiser(p, 0, p->shape.rows, &p->parts.context));
     return check_packed(p);
 }

@@ -508,11 +508,12 @@ static weft_status arrange_shape(weft_generator *p)
                           weft_model_class(p->model.denoiser));
     if (p->model.patch.caches)
         return weft_causal_blocks_lay(p);
-    if (p->options.no_kv_cache)
+    if (p->options.no_kv_cache && !(how.caches_given && p->options.visual.before))
         return weft_error(WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = "--kv-cache", .value = "off"),
-                          "%s has no cache of keys and values, which causal models have. Omit the "
-                          "option.",
-                          weft_model_class(p->model.denoiser));
+                          "%s has no cache of keys and values%s. Omit the option.",
+                          weft_model_class(p->model.denoiser),
+                          how.caches_given ? " without --given-frames"
+                                           : ", which causal models have");
     if (p->options.context_noise > 0)
         return weft_error(
             WEFT_MSG_OPTION_NO_EFFECT,
@@ -522,7 +523,8 @@ static weft_status arrange_shape(weft_generator *p)
     bool levels;
     WEFT_TRY(lay_levels(p, &levels));
     WEFT_TRY(levels ? WEFT_OK : lay_windows(p));
-    return lay_sound(p);
+    WEFT_TRY(lay_sound(p));
+    return weft_causal_blocks_keep_given(p);
 }
 
 weft_status weft_generator_share(weft_comm *comm, const weft_generator_options *o, int64_t *bytes)

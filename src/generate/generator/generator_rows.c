@@ -55,8 +55,9 @@ static void fill_latents(const weft_generator *p, const weft_denoiser_query *a, 
 {
     const weft_visual_condition *g = &p->inputs.visual;
     const int64_t channels = p->model.grid.channels, area = p->shape.latent[1] * p->shape.latent[2],
-                  cells = p->shape.stages ? p->shape.sampled_floats / channels
-                                          : p->shape.windows.window * area,
+                  cells = p->shape.stages   ? p->shape.sampled_floats / channels
+                          : p->shape.cached ? weft_causal_blocks_frames_of(p, a) * area
+                                            : p->shape.windows.window * area,
                   first = a->frame * area;
     const double data =
         p->trajectory.scheduler.path == WEFT_PATH_EDM ? p->trajectory.scheduler.sigma_data : 1;

@@ -131,6 +131,8 @@ static weft_status add_numbers(const weft_generator *p, json_t *to)
         WEFT_TRY(add(to, "shared", json_integer(p->shape.sections.shared)));
     if (p->model.grid.section)
         WEFT_TRY(add(to, "section", json_integer(p->model.grid.section)));
+    if (p->shape.kept)
+        WEFT_TRY(add(to, "kept_frames", json_integer(p->shape.kept)));
     if (p->shape.causal && !p->shape.cached)
         WEFT_TRY(add(to, "kv_cache", json_string("off")));
     if (p->shape.causal && p->model.context_noise > 0)

@@ -129,8 +129,8 @@ weft_status weft_generator_answers(weft_generator *p, int64_t count[WEFT_GENERAT
         p->sampling.section = at;
         WEFT_GO(count_section(p, count, work));
     }
-    if (p->parts.context.graph) /* after each block but the last */
-        count[1] = p->shape.sections.count - 1;
+    if (p->parts.context.graph) /* before the video, or after each block but the last */
+        count[1] = p->shape.kept ? 1 : p->shape.sections.count - 1;
 out:
     p->sampling.section = section;
     weft_free(work);

@@ -5,7 +5,7 @@ const int64_t weft_history_frames[WEFT_HISTORY_SCALES] = {1, 2, 16};
 int64_t weft_video_section_first(const weft_video_sections *s, int64_t at)
 {
     if (s->shared || s->blocks)
-        return at * (s->frames - s->shared);
+        return s->first + at * (s->frames - s->shared);
     return !s->precedes + (s->forward ? at : s->count - 1 - at) * s->frames;
 }
 

@@ -28,7 +28,8 @@ typedef struct weft_video_sections {
     int64_t given; /* precedes: given frames before the video */
     /* Frames by which sections overlap, in place of a history; 0 (default): a history. */
     int64_t shared;
-    bool blocks; /* sections follow each other from frame 0 on, without a given image */
+    bool blocks; /* sections follow each other from frame `first` on, without a given image */
+    int64_t first;
 } weft_video_sections;
 
 /* Sources of a frame of the history that are not frames of the video. */

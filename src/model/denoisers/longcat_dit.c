@@ -12,12 +12,15 @@
  * Given frames are the first ones and have the timestep 0. Their tokens attend to each other only,
  * and not to the text: the linear layer after the attention to the text is skipped as well. The
  * other tokens attend to all.
+ * With a cache (model/frame_cache.h), a call has the given frames alone, which add their keys and
+ * values, or the other frames, which see them.
  * The prediction is data - noise, the negative of the velocity of flow matching.
  * Shape letters: B batch, T frames, S video tokens, L text tokens, C width, W width of t,
  * H heads, D head width. */
 #include "graph/builder_helpers.h"
 #include "model/common_fields.h"
 #include "model/config_fields.h"
+#include "model/frame_cache.h"
 #include "model/model.h"
 #include "nn/experts.h"
 #include "nn/nn.h"
@@ -47,6 +50,8 @@ typedef struct shared {
     weft_value rope[WEFT_MAX_OUTPUTS];
     weft_value given, others; /* segments of attention; WEFT_NONE: no frame is given */
     weft_value noised;        /* (B,T,1,1): 0 for given frames */
+    const weft_frame_cache *cache;
+    int64_t layer;
 } shared;
 
 /* ---- modulation ----------------------------------------------------------------------------- */
@@ -118,7 +123,10 @@ static weft_value attend_video(weft_graph *g, const longcat *c, const shared *s,
     split(g, c, weft_nn_linear(g, "qkv", x, 3 * c->width, WEFT_LINEAR_XAVIER), 3, part);
     for (int i = 0; i < 2; i++)
         part[i] = weft_nn_rope(g, part[i], s->rope, false);
-    if (weft_value_ok(s->given)) {
+    if (s->cache) {
+        weft_frame_cache_join(g, s->cache, s->layer, part + 1, part + 1);
+        mixed = weft_nn_attend_segments(g, part[0], part[1], part[2], s->cache->keys);
+    } else if (weft_value_ok(s->given)) {
         weft_graph_push(g, "frames"); /* queries outside a segment have zeros */
         mixed = weft_add(g, weft_nn_attend_segments(g, part[0], part[1], part[2], s->given),
                          weft_nn_attend_segments(g, part[0], part[1], part[2], s->others));
@@ -155,7 +163,9 @@ static weft_value block(weft_graph *g, const longcat *c, const shared *s, weft_v
     modulation(g, c, s, ROWS, row);
     weft_value h = attend_video(g, c, s, modulated(g, s, x, row[SHIFT1], row[SCALE1]));
     x = gated_add(g, s, x, h, row[GATE1]);
-    x = weft_add(g, x, attend_text(g, c, s, weft_nn_layer_norm(g, "pre_crs_attn_norm", x, eps)));
+    if (!s->cache || !s->cache->adds)
+        x = weft_add(g, x,
+                     attend_text(g, c, s, weft_nn_layer_norm(g, "pre_crs_attn_norm", x, eps)));
     h = modulated(g, s, x, row[SHIFT2], row[SCALE2]);
     weft_graph_push(g, "ffn");
     h = weft_nn_swiglu(g, h, inner_of(c));
@@ -225,11 +235,16 @@ static void embed_text(weft_graph *g, const longcat *c, weft_value text, weft_va
 static void video_rope(weft_graph *g, const longcat *c, shared *s)
 {
     const int64_t head = c->width / c->heads, side = head / 6, *size = s->size;
-    const weft_attr_rope_table attr = {.theta = {10000, 10000, 10000},
-                                       .step = {1, 1, 1},
-                                       .grid = {size[0], size[1], size[2]},
-                                       .pairs = {head / 2 - 2 * side, side, side},
-                                       .len = size[0] * size[1] * size[2]};
+    weft_attr_rope_table attr = {.theta = {10000, 10000, 10000},
+                                 .step = {1, 1, 1},
+                                 .grid = {size[0], size[1], size[2]},
+                                 .pairs = {head / 2 - 2 * side, side, side},
+                                 .len = size[0] * size[1] * size[2]};
+    if (s->cache) {
+        attr.grid[0] += s->cache->size.rest; /* the largest positions */
+        weft_nn_rope_at(g, &attr, s->cache->position, s->rope);
+        return;
+    }
     weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &attr, s->rope);
 }
 
@@ -240,7 +255,7 @@ static weft_value forward(weft_graph *g, const longcat *c, const weft_ports *in)
     enum { SHIFT, SCALE, ROWS };
     const weft_value frames = in->at[WEFT_PORT_FRAME_MASK];
     weft_value row[ROWS], mask = WEFT_NONE;
-    shared s = {.given = WEFT_NONE, .others = WEFT_NONE, .noised = WEFT_NONE};
+    shared s = {.given = WEFT_NONE, .others = WEFT_NONE, .noised = WEFT_NONE, .cache = in->cache};
     weft_nn_count_tokens(g, in->at[WEFT_PORT_LATENTS], c->patch, s.size);
     if (weft_graph_check(g) != WEFT_OK)
         return WEFT_NONE;
@@ -254,6 +269,7 @@ static weft_value forward(weft_graph *g, const longcat *c, const weft_ports *in)
     weft_value x = weft_nn_patch(g, "x_embedder.proj", in->at[WEFT_PORT_LATENTS], c->width,
                                  c->patch, WEFT_PATCH_3D, true);
     for (int64_t i = 0; i < c->layers; i++) {
+        s.layer = i;
         weft_graph_push(g, "blocks.%d", (int)i);
         x = block(g, c, &s, x);
         weft_graph_pop(g);
@@ -314,7 +330,7 @@ static void frame_condition(const void *config, weft_frame_condition *cond)
 {
     (void)config;
     cond->form = WEFT_FRAME_CONDITION_FRAME_MASK;
-    cond->apart = true;
+    cond->caches_given = cond->apart = true;
     cond->tail_steps = 10;
 }
 
@@ -392,12 +408,15 @@ static const weft_text_encoder_row text_encoders[] = {
     {"*ffn.w2.weight",              axis, {WEFT_S, 1}},                           \
     {"*attn.proj.weight",           axis, {WEFT_S, 1}},                           \
     {"*attn.proj:linear",           axis, __VA_ARGS__},                           \
+    {"batch.cache.*",              axis, HEADS, .optional = true},                \
     {"*ffn.w2:linear",              axis, __VA_ARGS__},                           \
     {"*",                           axis, ALL, .params = true, .optional = true}
 #define SEQUENCE(axis) {"*blocks.*:layer_norm", axis, TOKENS}
 /* Every rank has some heads of all tokens on both axes of contexts, if frames are given. */
 #define GIVEN(axis) {"*attn.frames:attention", axis, HEADS, .optional = true}, \
-                    {"*attn.frames:add",       axis, TOKENS, .optional = true}
+                    {"*attn.frames:add",       axis, TOKENS, .optional = true}, \
+                    {"*attn.keys:concat",      axis, HEADS, .optional = true}, \
+                    {"batch.cache.*",          axis, HEADS, .optional = true}
 static const weft_recipe_row
     tp_rows[] = {TENSOR_PARALLEL("tp", ALL)},
     sp_rows[] = {TENSOR_PARALLEL("sp", TOKENS), SEQUENCE("sp")},
