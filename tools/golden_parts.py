@@ -102,7 +102,7 @@ OPTIONS = {"prompt": "--prompt", "negative": "--negative-prompt", "height": "--h
            "given_frames": "--given-frames", "kv_cache": "--kv-cache", "context_noise": "--context-noise", "control_scale": "--control-scale",
            "stage_steps": "--stage-steps", "first_section_steps": "--first-section-steps", "zero_steps": "--zero-init-steps", "tail_steps": "--tail-steps"}
 FILES = {"image": "--image", "image2": "--image", "last_image": "--last-image", "video": "--video", "control": "--control", "face": "--face",
-         "mask": "--mask"}
+         "mask": "--mask", "lora": "--lora"}
 CASES = []  # (folder, label of the variant, arguments of the reference)
 
 
@@ -123,7 +123,7 @@ def write_case(name, label, asked):
     files = {}
     for what, option in FILES.items():
         shared = name == "wan_animate" and what in ("image", "control", "face")
-        if file := file_of(f"{what}.png", shared):
+        if file := file_of(f"{what}.{'safetensors' if what == 'lora' else 'png'}", shared):
             files.setdefault(option, []).append(file)
     case |= {"files": files} if files else {}
     case["noise"] = file_of("noise.npy", True)

@@ -165,9 +165,9 @@ static const weft_option options[] = {
     {"--lora", "FILE[:WEIGHT]", NULL, "adapter to merge into the weights; several are added",
      .repeated = true, .copied = true},
     {"--lora-format", "FORMAT", NULL,
-     "write the adapter IN to the folder OUT; diffusers, peft, kohya or comfyui. --config names "
-     "the adapter's model",
-     WEFT_ALSO("--for"), .choices = "diffusers peft kohya comfyui"},
+     "write the adapter IN to the folder OUT; diffusers, peft, kohya, comfyui or longcat. --config "
+     "names the adapter's model",
+     WEFT_ALSO("--for"), .choices = "diffusers peft kohya comfyui longcat"},
 };
 
 const weft_verb weft_verb_convert = {

@@ -24,6 +24,8 @@ typedef struct delta {
     const weft_stored_tensor *down, *up; /* NULL: `whole` is used */
     const weft_stored_tensor *whole;
     int64_t first, rows; /* rows of `up` or `whole` for this parameter */
+    /* `up` may be one block of several: its first row in the parameter, and of `down` */
+    int64_t row, down_first;
     int64_t columns, rank;
     bool turned;
     double scale;
@@ -33,6 +35,8 @@ typedef struct delta {
 typedef struct module {
     const char *name;
     const weft_stored_tensor *part[WEFT_ADAPTER_KINDS];
+    /* Blocks of B, in place of a whole one: each multiplies its own rows of A. */
+    const weft_stored_tensor *block[WEFT_ADAPTER_PARTS];
 } module;
 
 struct weft_adapter {
@@ -45,6 +49,7 @@ struct weft_adapter {
     /* settings of all modules, from the file's header or adapter_config.json */
     json_t *config;
     const char *config_key; /* prefix of the keys in `config` */
+    const char *scope;      /* prefix of the model's names in the graph */
     char config_file[1200];
 };
 
@@ -106,8 +111,10 @@ static weft_status read_config(weft_adapter *a)
                      "not found next to %s, so alpha is set to the rank", base);
     else if (header) {
         snprintf(a->config_file, sizeof a->config_file, "%.1100s (lora_adapter_metadata)", file);
-        a->config_key = "transformer.";
         WEFT_TRY(weft_json_parse(header, (int64_t)strlen(header), a->config_file, &a->config));
+        a->config_key = a->scope;
+        if (!setting(a, "r")) /* as most pipelines name the model */
+            a->config_key = "transformer.";
     }
     const char *type = json_string_value(setting(a, "peft_type"));
     if (type && strcmp(type, "LORA"))
@@ -125,10 +132,23 @@ static bool ends_with(const char *name, const char *pattern)
     return n >= p && !strcmp(name + n - p, pattern) && (n == p || name[n - p - 1] == '.');
 }
 
+/* Reads the only number of a tensor. */
+static weft_status read_number(const weft_stored_tensor *t, const char *what, double *value)
+{
+    float number = 0;
+    if (t->count != 1)
+        return weft_error(WEFT_MSG_TENSOR_SHAPE, WEFT_AT(.file = t->file, .key = t->name),
+                          "the %s has %" PRId64 " values, not one", what, t->count);
+    weft_tensor_to_f32(t, &number);
+    *value = (double)number;
+    return WEFT_OK;
+}
+
 /* Finds alpha in this order: the module's own, a matching pattern, the file's, the rank. */
 static weft_status find_alpha(const weft_adapter *a, const module *m, int64_t rank, double *alpha)
 {
-    const weft_stored_tensor *own = m->part[WEFT_ADAPTER_ALPHA];
+    const weft_stored_tensor *own = m->part[WEFT_ADAPTER_ALPHA],
+                             *scale = m->part[WEFT_ADAPTER_SCALE];
     json_t *patterns = (json_t *)(uintptr_t)setting(a, "alpha_pattern"), *value;
     const json_t *common = setting(a, "lora_alpha");
     const char *pattern;
@@ -143,13 +163,11 @@ static weft_status find_alpha(const weft_adapter *a, const module *m, int64_t ra
         if (ends_with(m->name, pattern))
             *alpha = json_number_value(value);
     }
-    if (own) {
-        float number = 0;
-        if (own->count != 1)
-            return weft_error(WEFT_MSG_TENSOR_SHAPE, WEFT_AT(.file = own->file, .key = own->name),
-                              "the alpha has %" PRId64 " values, not one", own->count);
-        weft_tensor_to_f32(own, &number);
-        *alpha = (double)number;
+    if (own)
+        WEFT_TRY(read_number(own, "alpha", alpha));
+    if (scale) {
+        WEFT_TRY(read_number(scale, "scale", alpha));
+        *alpha *= (double)rank;
     }
     if (!isfinite(*alpha))
         return weft_error(
@@ -167,14 +185,17 @@ static int by_name(const void *a, const void *b)
 }
 
 static weft_status add_module(weft_adapter *a, const weft_stored_tensor *t, size_t length,
-                              weft_adapter_kind kind)
+                              weft_adapter_kind kind, int block)
 {
     WEFT_TRY(weft_grow((void **)&a->module, a->modules, &a->module_capacity, sizeof *a->module));
     const char *name = weft_arena_printf(a->arena, "%.*s", (int)length, t->name);
     WEFT_TRY(WEFT_ALLOCATED(name, "%s", t->file));
     module *m = &a->module[a->modules++];
     *m = (module){.name = name};
-    m->part[kind] = t;
+    if (block >= 0)
+        m->block[block] = t;
+    else
+        m->part[kind] = t;
     return WEFT_OK;
 }
 
@@ -190,6 +211,9 @@ static weft_status join_modules(weft_adapter *a)
             a->module[kept++] = *from;
             continue;
         }
+        for (int k = 0; k < WEFT_ADAPTER_PARTS; k++)
+            if (from->block[k])
+                a->module[kept - 1].block[k] = from->block[k];
         for (int k = 0; k < WEFT_ADAPTER_KINDS; k++)
             if (from->part[k] && a->module[kept - 1].part[k])
                 return weft_error(WEFT_MSG_ADAPTER_INVALID,
@@ -211,21 +235,23 @@ static weft_status list_modules(weft_adapter *a)
         const weft_stored_tensor *t = weft_tensors_at(a->file, i);
         const char *foreign;
         size_t length;
-        const weft_adapter_kind kind = weft_adapter_kind_of(t->name, &length, &foreign);
+        int block = -1;
+        const weft_adapter_kind kind = weft_adapter_kind_of(t->name, &length, &foreign, &block);
         if (kind == WEFT_ADAPTER_FOREIGN)
             WEFT_GO(weft_error(
                 WEFT_MSG_FORMAT_UNSUPPORTED, WEFT_AT(.file = t->file, .key = t->name),
                 "this adapter is %s; weft reads LoRA and full weight differences", foreign));
         else if (kind == WEFT_ADAPTER_UNKNOWN)
             weft_listing_add(&unknown, t->name);
-        else if (!weft_dtype_is_float(t->dtype) && kind != WEFT_ADAPTER_ALPHA)
+        else if (!weft_dtype_is_float(t->dtype) && kind != WEFT_ADAPTER_ALPHA &&
+                 kind != WEFT_ADAPTER_SCALE)
             WEFT_GO(
                 weft_error(WEFT_MSG_ADAPTER_INVALID,
                            WEFT_AT(.file = t->file, .key = t->name, .value = weft_stored_type(t)),
                            "the type is %s; weights of an adapter are floating-point numbers",
                            weft_stored_type(t)));
         else
-            WEFT_GO(add_module(a, t, length, kind));
+            WEFT_GO(add_module(a, t, length, kind, block));
     }
     if (unknown.count)
         WEFT_GO(weft_error(WEFT_MSG_ADAPTER_INVALID,
@@ -238,16 +264,29 @@ out:
     return status;
 }
 
+/* The number of blocks of B. 0: none; -1: one is missing, or B is also whole. */
+static int blocks_of(const module *m)
+{
+    int count = 0, last = 0;
+    for (int i = 0; i < WEFT_ADAPTER_PARTS; i++)
+        if (m->block[i]) {
+            count++;
+            last = i + 1;
+        }
+    return count && (count != last || m->part[WEFT_ADAPTER_UP]) ? -1 : count;
+}
+
 /* Checks that every module has both matrices of a pair or none. */
 static weft_status check_pairs(const weft_adapter *a)
 {
     weft_listing half = {0};
     for (int64_t i = 0; i < a->modules; i++) {
         const weft_stored_tensor *const *part = a->module[i].part;
-        const bool down = part[WEFT_ADAPTER_DOWN], up = part[WEFT_ADAPTER_UP];
-        const bool alone = part[WEFT_ADAPTER_ALPHA] && !part[WEFT_ADAPTER_WEIGHT] &&
-                           !part[WEFT_ADAPTER_BIAS] && !down && !up;
-        if (down != up || alone)
+        const int blocks = blocks_of(&a->module[i]);
+        const bool down = part[WEFT_ADAPTER_DOWN], up = part[WEFT_ADAPTER_UP] || blocks;
+        const bool alone = (part[WEFT_ADAPTER_ALPHA] || part[WEFT_ADAPTER_SCALE]) &&
+                           !part[WEFT_ADAPTER_WEIGHT] && !part[WEFT_ADAPTER_BIAS] && !down && !up;
+        if (down != up || alone || blocks < 0)
             weft_listing_add(&half, a->module[i].name);
     }
     const weft_status_code status =
@@ -296,6 +335,9 @@ static void list_lost(const weft_adapter_names *names, const module *m, weft_lis
     for (int k = 0; k < WEFT_ADAPTER_BIAS && !weight; k++)
         if (m->part[k] && !(k == WEFT_ADAPTER_WEIGHT && is_zero(m->part[k])))
             weft_listing_add(lost, m->part[k]->name);
+    for (int k = 0; k < WEFT_ADAPTER_PARTS && !weight; k++)
+        if (m->block[k])
+            weft_listing_add(lost, m->block[k]->name);
     if (bias && !weft_adapter_names_find(names, m->name, ".bias", &targets) && !is_zero(bias))
         weft_listing_add(lost, bias->name);
 }
@@ -381,8 +423,46 @@ static weft_status add_parts(weft_adapter *a, const weft_adapter_targets *target
     return WEFT_OK;
 }
 
+/* Adds a delta for each block of B, whose rows are those of the parameter in order. */
+static weft_status add_blocks(weft_adapter *a, const module *m, int blocks,
+                              const weft_adapter_targets *targets)
+{
+    const weft_stored_tensor *down = m->part[WEFT_ADAPTER_DOWN];
+    const weft_shape *shape = &targets->part[0].shape;
+    const int64_t all = down->rank >= 2 ? down->dim[0] : 0, rank = all / blocks;
+    delta d = {.target = targets->part[0], .down = down, .rank = rank};
+    double alpha;
+    bool fits = targets->count == 1 && !targets->turned && rank > 0 && all % blocks == 0 &&
+                down->count / (all ? all : 1) == columns_of(shape);
+    for (int i = 0; i < blocks && fits; i++) {
+        const weft_stored_tensor *up = m->block[i];
+        fits = up->rank == 2 && up->dim[1] == rank;
+        d.row += fits ? up->dim[0] : 0;
+    }
+    if (!fits || d.row != rows_of(shape))
+        return weft_error(WEFT_MSG_TENSOR_SHAPE, WEFT_AT(.file = down->file, .key = down->name),
+                          "the shape does not match the %d blocks of \"lora_up\" and \"%s\" of the "
+                          "model. Use an adapter for a model of this size.",
+                          blocks, targets->part[0].param);
+    WEFT_TRY(find_alpha(a, m, rank, &alpha));
+    d.scale = alpha / (double)rank;
+    d.columns = columns_of(shape);
+    d.row = 0;
+    for (int i = 0; i < blocks; i++) {
+        WEFT_TRY(weft_grow((void **)&a->delta, a->deltas, &a->delta_capacity, sizeof *a->delta));
+        d.up = m->block[i];
+        d.rows = d.up->dim[0];
+        a->delta[a->deltas++] = d;
+        d.row += d.rows;
+        d.down_first += rank;
+    }
+    return WEFT_OK;
+}
+
 static weft_status add_pair(weft_adapter *a, const module *m, const weft_adapter_targets *targets)
 {
+    if (blocks_of(m))
+        return add_blocks(a, m, blocks_of(m), targets);
     const weft_stored_tensor *down = m->part[WEFT_ADAPTER_DOWN], *up = m->part[WEFT_ADAPTER_UP];
     const int64_t rank = down->rank >= 2 ? down->dim[0] : 0;
     double alpha;
@@ -435,6 +515,7 @@ weft_status weft_adapter_open(const weft_family *family, const weft_graph *g, co
     if (a)
         a->arena = weft_arena_create();
     WEFT_GO(WEFT_ALLOCATED(a && a->arena, "%s", path));
+    a->scope = prefix;
     WEFT_GO(weft_tensors_open(path, &a->file));
     if (!weft_tensors_count(a->file))
         WEFT_GO(
@@ -481,8 +562,18 @@ int64_t weft_adapter_params(const weft_adapter *a)
 
 /* ---- pairs ---------------------------------------------------------------------------------- */
 
-static weft_status take_pair(const weft_adapter *a, const delta *d, const char *prefix,
-                             weft_adapter_pair *p)
+/* Copies the rows of B of delta `d` to *p, from its row in the parameter and rank `rank` on. */
+static void put_rows(const delta *d, int64_t rank, weft_adapter_pair *p)
+{
+    for (int64_t r = 0; r < d->rows; r++) {
+        const int64_t from = d->first + (d->turned ? (r + d->rows / 2) % d->rows : r);
+        weft_stored_read(d->up, from * d->rank, d->rank, p->up + (d->row + r) * p->rank + rank);
+    }
+}
+
+/* Makes the pair of `count` deltas: one, or all blocks of a module, whose B is block diagonal. */
+static weft_status take_pair(const weft_adapter *a, const delta *d, int64_t count,
+                             const char *prefix, weft_adapter_pair *p)
 {
     char item[600];
     weft_stack_item(d->target.param + strlen(prefix), d->target.item, item, sizeof item);
@@ -492,19 +583,17 @@ static weft_status take_pair(const weft_adapter *a, const delta *d, const char *
                           "this is a full weight difference, not a pair of matrices. Merge the "
                           "adapter into the model with weft convert --lora.");
     const char *end = strrchr(item, '.');
-    *p = (weft_adapter_pair){.rank = d->rank,
-                             .rows = d->rows,
+    *p = (weft_adapter_pair){.rank = count * d->rank,
+                             .rows = d[count - 1].row + d[count - 1].rows,
                              .columns = d->columns,
-                             .alpha = d->scale * (double)d->rank};
+                             .alpha = d->scale * (double)(count * d->rank)};
     snprintf(p->module, sizeof p->module, "%.*s", (int)(end ? end - item : 0), item);
     p->down = weft_alloc(p->rank * p->columns * (int64_t)sizeof *p->down + 1);
-    p->up = weft_alloc(p->rows * p->rank * (int64_t)sizeof *p->up + 1);
+    p->up = weft_calloc(p->rows * p->rank + 1, sizeof *p->up);
     WEFT_TRY(WEFT_ALLOCATED(p->down && p->up, "%s", weft_tensors_path(a->file)));
-    weft_stored_read(d->down, 0, p->rank * p->columns, p->down);
-    for (int64_t r = 0; r < d->rows; r++) {
-        const int64_t from = d->first + (d->turned ? (r + d->rows / 2) % d->rows : r);
-        weft_stored_read(d->up, from * d->rank, d->rank, p->up + r * d->rank);
-    }
+    weft_stored_read(d->down, d->down_first * p->columns, p->rank * p->columns, p->down);
+    for (int64_t i = 0; i < count; i++)
+        put_rows(&d[i], i * d->rank, p);
     return WEFT_OK;
 }
 
@@ -513,14 +602,19 @@ weft_status weft_adapter_pairs(const weft_adapter *a, const char *prefix, weft_a
 {
     weft_adapter_pair *made = weft_calloc(a->deltas + 1, sizeof *made);
     weft_status_code status = WEFT_OK;
+    int64_t pairs = 0;
     WEFT_TRY(WEFT_ALLOCATED(made, "the adapter"));
-    for (int64_t i = 0; i < a->deltas; i++)
-        WEFT_GO(take_pair(a, &a->delta[i], prefix, &made[i]));
+    for (int64_t i = 0, blocks; i < a->deltas; i += blocks) {
+        blocks = 1;
+        while (i + blocks < a->deltas && a->delta[i + blocks].row > 0)
+            blocks++;
+        WEFT_GO(take_pair(a, &a->delta[i], blocks, prefix, &made[pairs++]));
+    }
     *pair = made;
-    *count = a->deltas;
+    *count = pairs;
     return WEFT_OK;
 out:
-    weft_adapter_pairs_free(made, a->deltas);
+    weft_adapter_pairs_free(made, pairs);
     return status;
 }
 
@@ -620,7 +714,7 @@ static weft_status add_term(merging *m, const weft_adapter_box *box, const delta
         return out_of_memory(box);
     }
     for (int64_t k = 0; k < d->rank; k++) {
-        weft_stored_read(d->down, k * d->columns, d->columns, row);
+        weft_stored_read(d->down, (d->down_first + k) * d->columns, d->columns, row);
         for (int64_t c = 0; c < m->columns; c++)
             t->down[k * m->columns + c] = (double)row[m->column[c]];
     }
@@ -657,6 +751,9 @@ static void multiply(double *restrict product, const float *up, const double *do
 static void add_row(const merging *m, const row_buffer *row_buffers, const term *t, int64_t row)
 {
     const delta *d = t->delta;
+    row -= d->row;
+    if (row < 0 || row >= d->rows) /* of another block */
+        return;
     const int64_t from = d->first + (d->turned ? (row + d->rows / 2) % d->rows : row);
     if (!t->down) {
         weft_stored_read(d->whole, from * d->columns, d->columns, row_buffers->read);

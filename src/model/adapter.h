@@ -7,7 +7,8 @@
  *           +-----------+           +--+ +---------+              (/ sqrt(rank): rslora)
  *
  * If the file fuses modules that are separate in the model, each module uses the complete A and its
- * own rows of B. */
+ * own rows of B. LongCat-Video's files have B in blocks for the parts of a fused module: each block
+ * has its own rows of A. */
 #ifndef WEFT_MODEL_ADAPTER_H
 #define WEFT_MODEL_ADAPTER_H
 
@@ -54,6 +55,8 @@ weft_status weft_adapters_merge(const weft_adapter_use *use, int count, const we
  *   peft       adapter_model         base_model.model.<module>.lora_A.weight    adapter_config.json
  *   kohya      pytorch_lora_weights  lora_unet_<module>.lora_down.weight, ...   <module>.alpha
  *   comfyui    pytorch_lora_weights  diffusion_model.<module>.lora_A.weight     <module>.alpha
+ *   longcat    pytorch_lora_weights  lora___lorahyphen___<module>.lora_down.weight, with marks for
+ *                                    dots; alpha / rank in <module>.alpha_scale
  *
  * kohya and comfyui use the module names of the family's original files, if weft has a mapping for
  * them (kohya: with '_' for '.'). Modules that the original files fuse are written fused: the A of
@@ -63,6 +66,7 @@ typedef enum weft_adapter_format {
     WEFT_ADAPTER_PEFT,
     WEFT_ADAPTER_KOHYA,
     WEFT_ADAPTER_COMFYUI,
+    WEFT_ADAPTER_LONGCAT, /* the program of LongCat-Video's authors */
 } weft_adapter_format;
 
 typedef struct weft_adapter_pair {

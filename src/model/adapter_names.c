@@ -27,6 +27,7 @@ static const struct {
     {".lora_up.weight",        WEFT_ADAPTER_UP},
     {".lora.up.weight",        WEFT_ADAPTER_UP},
     {".alpha",                 WEFT_ADAPTER_ALPHA},
+    {".alpha_scale",           WEFT_ADAPTER_SCALE},
     {".diff",                  WEFT_ADAPTER_WEIGHT},
     {".diff_b",                WEFT_ADAPTER_BIAS},
 };
@@ -44,9 +45,28 @@ static const struct {
 };
 /* clang-format on */
 
-weft_adapter_kind weft_adapter_kind_of(const char *name, size_t *module, const char **foreign)
+/* Whether the tensor is block *block of a module's B. */
+static bool is_block(const char *name, size_t *module, int *block)
+{
+    static const char begin[] = ".lora_up.blocks.";
+    const char *at = strstr(name, begin);
+    int length = 0;
+    *block = -1;
+    if (!at || sscanf(at + strlen(begin), "%d%n", block, &length) != 1 || *block < 0 ||
+        *block >= WEFT_ADAPTER_PARTS || strcmp(at + strlen(begin) + length, ".weight") != 0) {
+        *block = -1;
+        return false;
+    }
+    *module = (size_t)(at - name);
+    return true;
+}
+
+weft_adapter_kind weft_adapter_kind_of(const char *name, size_t *module, const char **foreign,
+                                       int *block)
 {
     const size_t length = strlen(name);
+    if (is_block(name, module, block))
+        return WEFT_ADAPTER_UP;
     for (int i = 0; i < WEFT_COUNT(ends); i++) {
         const size_t end = strlen(ends[i].end);
         *module = length - end;
@@ -217,6 +237,25 @@ static bool find_flat(const weft_adapter_names *n, char *dotted, size_t done, co
     return false;
 }
 
+/* Copies a name of LongCat-Video's adapters, with dots for its marks. Returns false for others. */
+static bool take_marks(const char *module, char *name, size_t bytes)
+{
+    static const char begin[] = "lora" WEFT_ADAPTER_MARK;
+    const size_t mark = strlen(WEFT_ADAPTER_MARK);
+    size_t used = 0;
+    if (strncmp(module, begin, strlen(begin)) != 0)
+        return false;
+    for (const char *at = module + strlen(begin); *at && used + 1 < bytes;) {
+        const bool dot = !strncmp(at, WEFT_ADAPTER_MARK, mark);
+        name[used++] = *at;
+        if (dot)
+            name[used - 1] = '.';
+        at += dot ? mark : 1;
+    }
+    name[used] = '\0';
+    return true;
+}
+
 bool weft_adapter_names_find(const weft_adapter_names *n, const char *module, const char *end,
                              weft_adapter_targets *to)
 {
@@ -228,15 +267,18 @@ bool weft_adapter_names_find(const weft_adapter_names *n, const char *module, co
         if (!strncmp(module, flat[i], strlen(flat[i])) &&
             snprintf(name, sizeof name, "%s", module + strlen(flat[i])) < (int)sizeof name)
             return find_flat(n, name, 0, end, to);
+    if (take_marks(module, name, sizeof name))
+        return find_dotted(n, name, end, to);
     for (bool more = true; more;) { /* prefixes may follow each other */
         if (find_dotted(n, module, end, to))
             return true;
         more = false;
-        for (int i = 0; i < WEFT_COUNT(prefixes) && !more; i++)
-            if (!strncmp(module, prefixes[i], strlen(prefixes[i]))) {
-                module += strlen(prefixes[i]);
-                more = true;
-            }
+        for (int i = 0; i <= WEFT_COUNT(prefixes) && !more; i++) {
+            const char *prefix = i < WEFT_COUNT(prefixes) ? prefixes[i] : n->scope;
+            more = *prefix && !strncmp(module, prefix, strlen(prefix));
+            if (more)
+                module += strlen(prefix);
+        }
     }
     return false;
 }

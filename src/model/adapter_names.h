@@ -11,6 +11,7 @@ typedef enum weft_adapter_kind {
     WEFT_ADAPTER_DOWN,   /* A (rank, columns) */
     WEFT_ADAPTER_UP,     /* B (rows, rank) */
     WEFT_ADAPTER_ALPHA,  /* one number */
+    WEFT_ADAPTER_SCALE,  /* one number: alpha / rank */
     WEFT_ADAPTER_WEIGHT, /* difference added to a weight */
     WEFT_ADAPTER_BIAS,   /* difference added to a bias */
     WEFT_ADAPTER_KINDS,
@@ -19,8 +20,10 @@ typedef enum weft_adapter_kind {
 } weft_adapter_kind;
 
 /* Returns the kind of the tensor `name`. *module is the length of the module name at the start of
- * `name`. FOREIGN: *foreign is the kind of adapter ("DoRA"). */
-weft_adapter_kind weft_adapter_kind_of(const char *name, size_t *module, const char **foreign);
+ * `name`. FOREIGN: *foreign is the kind of adapter ("DoRA"). UP: *block is the number of a block of
+ * the rows (LongCat-Video's lora_up.blocks), -1: B is whole. */
+weft_adapter_kind weft_adapter_kind_of(const char *name, size_t *module, const char **foreign,
+                                       int *block);
 
 /* A parameter, or one item of a stacked parameter. */
 typedef struct weft_adapter_target {
@@ -28,6 +31,9 @@ typedef struct weft_adapter_target {
     weft_shape shape;  /* shape of one item, unsharded */
     int64_t item;      /* index in the stack; -1: not stacked */
 } weft_adapter_target;
+
+/* In place of the dots of a module in LongCat-Video's adapters. */
+#define WEFT_ADAPTER_MARK "___lorahyphen___"
 
 /* Maximum parts of a fused module. Parts are in the order of its rows. */
 enum { WEFT_ADAPTER_PARTS = 8 };

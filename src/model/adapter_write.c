@@ -8,28 +8,36 @@
 #include "format/tensors/safetensors.h"
 #include "format/tensors/safetensors_write.h"
 #include "graph/graph.h"
+#include "model/adapter_names.h"
 #include "model/key_mapping.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-const char *const weft_adapter_formats[] = {"diffusers", "peft", "kohya", "comfyui", NULL};
+const char *const weft_adapter_formats[] = {"diffusers", "peft",    "kohya",
+                                            "comfyui",   "longcat", NULL};
 
 /* clang-format off */
 static const struct form {
     const char *stem, *before; /* "%s": the scope */
     const char *down, *up;
     bool original; /* uses the names of the family's original files */
-    bool flat;     /* '_' replaces '.' */
+    const char *dot;   /* replaces '.' */
+    const char *scale; /* the name of alpha, or of alpha / rank (`shares`) */
+    bool shares;
+    bool blocks; /* all modules have the same rank, or blocks with it */
 } forms[] = {
     [WEFT_ADAPTER_DIFFUSERS] = {"pytorch_lora_weights", "%s.", ".lora_A.weight", ".lora_B.weight"},
     [WEFT_ADAPTER_PEFT]      = {"adapter_model", "base_model.model.",
                                 ".lora_A.weight", ".lora_B.weight"},
     [WEFT_ADAPTER_KOHYA]     = {"pytorch_lora_weights", "lora_unet_",
-                                ".lora_down.weight", ".lora_up.weight", true, true},
+                                ".lora_down.weight", ".lora_up.weight", true, "_", ".alpha"},
     [WEFT_ADAPTER_COMFYUI]   = {"pytorch_lora_weights", "diffusion_model.",
-                                ".lora_A.weight", ".lora_B.weight", true, false},
+                                ".lora_A.weight", ".lora_B.weight", true, ".", ".alpha"},
+    [WEFT_ADAPTER_LONGCAT]   = {"pytorch_lora_weights", "lora" WEFT_ADAPTER_MARK,
+                                ".lora_down.weight", ".lora_up.weight", true, WEFT_ADAPTER_MARK,
+                                ".alpha_scale", true, true},
 };
 /* clang-format on */
 
@@ -286,7 +294,8 @@ static weft_status write_settings(const writing *w)
     case WEFT_ADAPTER_DIFFUSERS: return write_header(w);
     case WEFT_ADAPTER_PEFT: return write_config(w);
     case WEFT_ADAPTER_KOHYA: return write_network(w);
-    case WEFT_ADAPTER_COMFYUI: break;
+    case WEFT_ADAPTER_COMFYUI:
+    case WEFT_ADAPTER_LONGCAT: break;
     }
     return WEFT_OK;
 }
@@ -295,21 +304,91 @@ static weft_status write_settings(const writing *w)
 
 typedef enum part { DOWN, UP, ALPHA, PARTS } part;
 
+static int64_t least_rank(const writing *w)
+{
+    int64_t least = w->made[0].rank;
+    for (int64_t i = 1; i < w->mades; i++)
+        least = w->made[i].rank < least ? w->made[i].rank : least;
+    return least;
+}
+
+/* Whether B has `blocks` blocks of rows and ranks on its diagonal, and zeros elsewhere. */
+static bool is_diagonal(const weft_adapter_pair *m, int64_t blocks)
+{
+    const int64_t rows = m->rows / blocks, rank = m->rank / blocks;
+    if (m->rows % blocks || m->rank % blocks || blocks > WEFT_ADAPTER_PARTS)
+        return false;
+    for (int64_t r = 0; r < m->rows; r++)
+        for (int64_t k = 0; k < m->rank; k++)
+            if (r / rows != k / rank && m->up[r * m->rank + k] != 0)
+                return false;
+    return true;
+}
+
+/* The blocks in which B is written. 1: it is whole. */
+static weft_status count_blocks(const writing *w, const weft_adapter_pair *m, int64_t *blocks)
+{
+    const int64_t rank = w->form->blocks ? least_rank(w) : m->rank;
+    *blocks = m->rank / rank;
+    if (m->rank % rank == 0 && is_diagonal(m, *blocks))
+        return WEFT_OK;
+    return weft_error(WEFT_MSG_FORMAT_UNSUPPORTED,
+                      WEFT_AT(.file = w->file->folder, .key = m->module),
+                      "the rank is %" PRId64 ", and other modules have %" PRId64
+                      ". This format has one rank for all modules. Use --lora-format diffusers.",
+                      m->rank, rank);
+}
+
+/* Writes or declares the tensor `end` of the module. */
+static weft_status put_tensor(const writing *w, const weft_adapter_pair *m, const char *end,
+                              bool declares, const int64_t dim[2], const float *data)
+{
+    char name[1100];
+    snprintf(name, sizeof name, w->form->before, w->file->scope);
+    size_t used = strlen(name);
+    for (const char *at = m->module; *at && used + 32 < sizeof name; at++)
+        used += (size_t)snprintf(name + used, sizeof name - used, "%.*s",
+                                 *at == '.' && w->form->dot ? 32 : 1,
+                                 *at == '.' && w->form->dot ? w->form->dot : at);
+    snprintf(name + used, sizeof name - used, "%s", end);
+    return !declares ? weft_tensors_writer_data(w->writer, name, WEFT_F32, data)
+           : !dim    ? weft_tensors_writer_declare(w->writer, name, WEFT_F32, 0, NULL)
+                     : weft_tensors_writer_declare(w->writer, name, w->file->dtype, 2, dim);
+}
+
+static weft_status put_blocks(const writing *w, const weft_adapter_pair *m, int64_t blocks,
+                              bool declares)
+{
+    const int64_t dim[2] = {m->rows / blocks, m->rank / blocks};
+    char end[64];
+    float *data;
+    WEFT_TRY(WEFT_NEW(data, dim[0] * dim[1], "%s", w->file->folder));
+    weft_status_code status = WEFT_OK;
+    for (int64_t i = 0; i < blocks; i++) {
+        for (int64_t r = 0; r < dim[0]; r++)
+            memcpy(data + r * dim[1], m->up + (i * dim[0] + r) * m->rank + i * dim[1],
+                   (size_t)dim[1] * sizeof *data);
+        snprintf(end, sizeof end, ".lora_up.blocks.%" PRId64 ".weight", i);
+        WEFT_GO(put_tensor(w, m, end, declares, dim, data));
+    }
+out:
+    weft_free(data);
+    return status;
+}
+
 static weft_status put(const writing *w, const weft_adapter_pair *m, part which, bool declares)
 {
-    char module[512], name[700];
-    const char *end[PARTS] = {[DOWN] = w->form->down, [UP] = w->form->up, [ALPHA] = ".alpha"};
-    const int64_t dim[2] = {which == UP ? m->rows : m->rank, which == UP ? m->rank : m->columns};
-    const float alpha = (float)m->alpha, *data[PARTS] = {m->down, m->up, &alpha};
-    snprintf(module, sizeof module, "%s", m->module);
-    for (char *at = module; w->form->flat && *at; at++)
-        *at = *at == '.' ? '_' : *at;
-    snprintf(name, sizeof name, w->form->before, w->file->scope);
-    const size_t used = strlen(name);
-    snprintf(name + used, sizeof name - used, "%s%s", module, end[which]);
-    return !declares        ? weft_tensors_writer_data(w->writer, name, WEFT_F32, data[which])
-           : which == ALPHA ? weft_tensors_writer_declare(w->writer, name, WEFT_F32, 0, dim)
-                            : weft_tensors_writer_declare(w->writer, name, w->file->dtype, 2, dim);
+    const int64_t down[2] = {m->rank, m->columns}, up[2] = {m->rows, m->rank};
+    const float alpha = (float)(w->form->shares ? scale_of(m) : m->alpha);
+    int64_t blocks;
+    WEFT_TRY(count_blocks(w, m, &blocks));
+    switch (which) {
+    case DOWN: return put_tensor(w, m, w->form->down, declares, down, m->down);
+    case UP:
+        return blocks > 1 ? put_blocks(w, m, blocks, declares)
+                          : put_tensor(w, m, w->form->up, declares, up, m->up);
+    default: return put_tensor(w, m, w->form->scale, declares, NULL, &alpha);
+    }
 }
 
 weft_status weft_adapter_write(const weft_adapter_file *file, const weft_adapter_pair *pair,

@@ -118,6 +118,38 @@ adapters_come_back_unchanged() {
 }
 check adapters_come_back_unchanged
 
+# The authors' program of LongCat-Video has B of fused layers in blocks, and one rank for all modules.
+adapters_of_longcat() {
+    local model=$SRC/tests/golden/pipelines/longcat reader
+    local plain=$model/lora_few.safetensors
+    rm -rf truth adapter
+    convert "$model/dit" truth --lora "$plain"
+    convert "$plain" adapter --lora-format longcat --config "$model/dit"
+    same adapter "$plain"
+    for reader in diffusers peft kohya comfyui longcat; do
+        rm -rf adapter back merged
+        convert "$plain" adapter --lora-format $reader --config "$model/dit"
+        convert adapter back --lora-format longcat --config "$model/dit"
+        same back "$plain"
+        convert "$model/dit" merged --lora back
+        same merged truth
+    done
+    python3 -S - "$plain" <<'PY'
+import json, struct, sys
+data = open(sys.argv[1], "rb").read()
+end = 8 + struct.unpack("<Q", data[:8])[0]
+head = json.loads(data[8:end])
+def write(name, head):
+    text = json.dumps(head).encode()
+    open(name, "wb").write(struct.pack("<Q", len(text)) + text + data[end:])
+block = next(k for k in head if k.endswith("blocks.1.weight"))
+write("missing.safetensors", {k.replace("blocks.1.", "blocks.7.") if k == block else k: v for k, v in head.items()})
+shape = head[block]["shape"]
+write("wide.safetensors", {k: v | {"shape": shape[::-1]} if k == block else v for k, v in head.items()})
+PY
+}
+check adapters_of_longcat
+
 # Files with the authors' names of each family, which original_names.py derives without weft's rules.
 names_of_every_family() {
     python3 "$SRC/tests/model/original_names.py" "$WEFT" >/dev/null || fail "original_names.py"
@@ -200,6 +232,8 @@ refused() { # ID [FIELD=VALUE...] -- ARGUMENTS...
     [ -z "$(ls -d new* 2>/dev/null)" ] || fail "$*: something was written"
 }
 refuse file-not-found file=nowhere -- nowhere new
+refuse adapter-invalid file=missing.safetensors -- missing.safetensors new --lora-format longcat --config "$SRC/tests/golden/pipelines/longcat/dit"
+refuse tensor-shape file=wide.safetensors -- wide.safetensors new --lora-format longcat --config "$SRC/tests/golden/pipelines/longcat/dit"
 refuse file-name file=new.safetensors text~=folder -- "$lora/kohya.safetensors" new.safetensors --lora-format diffusers --config "$wan/diffusers"
 refuse file-exists file=merged -- "$wan/diffusers" merged
 refuse file-name file=new text~=.safetensors -- "$wan/diffusers" new --to original

@@ -98,8 +98,8 @@ typedef struct weft_generator_shape {
     /* Causal models: sections are blocks (causal_blocks.h), with a cache of earlier ones. */
     bool causal, cached;
     weft_frame_cache_size cache;
-    /* First latent frames, of a given video, that are in such a cache. The other frames are the only
-     * block. 0 (default): none */
+    /* First latent frames, of a given video, that are in such a cache. The other frames are the
+     * only block. 0 (default): none */
     int64_t kept;
 } weft_generator_shape;
 
