@@ -32,7 +32,7 @@ typedef struct weft_adapter_target {
     int64_t item;      /* index in the stack; -1: not stacked */
 } weft_adapter_target;
 
-/* In place of the dots of a module in LongCat-Video's adapters. */
+/* Replaces the dots of a module in LongCat-Video's adapters. */
 #define WEFT_ADAPTER_MARK "___lorahyphen___"
 
 /* Maximum parts of a fused module. Parts are in the order of its rows. */

@@ -26,7 +26,7 @@ static const struct form {
     const char *dot;   /* replaces '.' */
     const char *scale; /* the name of alpha, or of alpha / rank (`shares`) */
     bool shares;
-    bool blocks; /* all modules have the same rank, or blocks with it */
+    bool blocks; /* all modules, or their blocks, have the same rank */
 } forms[] = {
     [WEFT_ADAPTER_DIFFUSERS] = {"pytorch_lora_weights", "%s.", ".lora_A.weight", ".lora_B.weight"},
     [WEFT_ADAPTER_PEFT]      = {"adapter_model", "base_model.model.",
