@@ -130,13 +130,24 @@ static weft_status fail_range(const weft_remote_range *r, int64_t at, int64_t by
                       r->root, bytes, at, reply->received, reply->content_range);
 }
 
+/* Bytes of the whole file according to a reply; -1: not told. */
+static int64_t size_told(const weft_http_reply *reply)
+{
+    int64_t size;
+    if (sscanf(reply->content_range, "bytes %*d-%*d/%" SCNd64, &size) == 1)
+        return size;
+    return !*reply->content_range && reply->status == 200 ? reply->length : -1;
+}
+
 /* Compares the headers of a reply. */
 static weft_status check_head(const void *user, int64_t at, int64_t bytes,
                               const weft_http_reply *reply)
 {
     const weft_remote_range *r = user;
     const char *version = r->version_of(reply);
-    if (*r->version && *version && strcmp(r->version, version) != 0)
+    const int64_t size = size_told(reply);
+    if ((*r->version && *version && strcmp(r->version, version) != 0) ||
+        (size >= 0 && size != r->size))
         return weft_error(WEFT_MSG_FILE_CHANGED, WEFT_AT(.file = r->name, .value = version),
                           "the file of %s was rewritten while it was in use; run the command again",
                           r->root);

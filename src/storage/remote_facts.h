@@ -39,12 +39,15 @@ typedef struct weft_remote_range {
     const char *root; /* for messages: a URL, or s3://BUCKET */
     const char *name;
     const char *version; /* ETag or date; "": not known */
+    int64_t size;        /* bytes of the whole file in this version */
     const char *(*version_of)(const weft_http_reply *reply);
 } weft_remote_range;
 /* The range of a request, which checks its replies by `of`: borrowed. */
 weft_http_range weft_remote_range_of(const weft_remote_range *of, int64_t at, int64_t bytes);
 /* Whether the range was received, of this version. Some servers answer a range with 200, and some
- * ignore If-Match, so range and version are compared here. */
+ * ignore If-Match, so range and version are compared here, and the size as well: a server that does
+ * not replace a file and its ETag in one step can send new bytes with the old ETag.
+ * WEFT_MSG_FILE_CHANGED: the file has another version or size. */
 weft_status weft_remote_range_check(const weft_http_range *range, const weft_http_reply *reply);
 
 #endif

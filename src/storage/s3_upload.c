@@ -205,7 +205,7 @@ static bool etag_of_parts(const weft_s3_upload *u, char etag[WEFT_ETAG_BYTES])
 static weft_status read_back(weft_s3_upload *u, const char *version, int64_t at, int64_t bytes,
                              char *to)
 {
-    const weft_remote_range of = {"s3", u->key, version, weft_s3_version_of};
+    const weft_remote_range of = {"s3", u->key, version, u->bytes, weft_s3_version_of};
     weft_http_range range = weft_remote_range_of(&of, at, bytes);
     weft_http_reply reply;
     WEFT_TRY(weft_s3_send(u->s3,

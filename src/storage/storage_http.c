@@ -204,7 +204,7 @@ static weft_status get_range(site *s, const char *name, int64_t at, int64_t byte
                           "the file ends at byte %" PRId64 ", and bytes up to %" PRId64
                           " are needed. It was rewritten shorter.",
                           facts.bytes, at + bytes);
-    const weft_remote_range of = {s->root, name, version, version_of};
+    const weft_remote_range of = {s->root, name, version, facts.bytes, version_of};
     weft_http_range range = weft_remote_range_of(&of, at, bytes);
     /* a weak ETag and a date match nothing */
     const wanted w = {&range, *version == '"' ? version : NULL, to, sink};

@@ -142,7 +142,7 @@ static weft_status get_range(store *s, const char *name, int64_t at, int64_t byt
                           facts.bytes, at + bytes);
     WEFT_TRY(key_of(s, name, &key));
     snprintf(root, sizeof root, "s3://%s", s->bucket);
-    const weft_remote_range of = {root, key, etag, weft_s3_version_of};
+    const weft_remote_range of = {root, key, etag, facts.bytes, weft_s3_version_of};
     weft_http_range range = weft_remote_range_of(&of, at, bytes);
     weft_status_code status = weft_s3_send(s->s3,
                                            &(weft_s3_request){.method = "GET",

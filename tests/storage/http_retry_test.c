@@ -107,16 +107,22 @@ static const char *etag_of(const weft_http_reply *reply)
 
 /* A reply has the range at 5 of 5 bytes, or the whole file of 5 bytes. `kept`: of an earlier reply,
  * so that this one has the rest. */
-static weft_status_code check_rest(int64_t at, int64_t kept, int status, const char *content_range,
-                                   int64_t received, const char *version)
+static weft_status_code check_reply(int64_t at, int64_t kept, int status, const char *content_range,
+                                    int64_t received, const char *version, int64_t length)
 {
-    const weft_remote_range of = {"https://host/path", "a.tar", "\"v1\"", etag_of};
+    const weft_remote_range of = {"https://host/path", "a.tar", "\"v1\"", at ? 100 : 5, etag_of};
     weft_http_range range = weft_remote_range_of(&of, at, 5);
-    weft_http_reply reply = {.status = status, .received = received};
+    weft_http_reply reply = {.status = status, .received = received, .length = length};
     range.kept = kept;
     snprintf(reply.content_range, sizeof reply.content_range, "%s", content_range);
     snprintf(reply.etag, sizeof reply.etag, "%s", version);
     return weft_remote_range_check(&range, &reply);
+}
+
+static weft_status_code check_rest(int64_t at, int64_t kept, int status, const char *content_range,
+                                   int64_t received, const char *version)
+{
+    return check_reply(at, kept, status, content_range, received, version, -1);
 }
 
 static weft_status_code check_range(int64_t at, int status, const char *content_range,
@@ -133,6 +139,29 @@ Test(remote_facts, rest_of_a_range)
     cr_expect_neq(check_rest(0, 2, 200, "", 5, "\"v1\""), WEFT_OK, "the whole file");
     cr_expect_neq(check_rest(5, 2, 206, "bytes 7-9/100", 5, "\"v2\""), WEFT_OK);
     cr_expect_eq(weft_error_class(), WEFT_MSG_FILE_CHANGED);
+}
+
+/* New bytes with the ETag of the old ones: the size shows that the file changed. */
+Test(remote_facts, sizes_of_replies)
+{
+    static const struct {
+        int64_t at;
+        int status;
+        const char *content_range;
+        int64_t length;
+    } changed[] = {{5, 206, "bytes 5-9/101", 5}, /* longer */
+                   {5, 206, "bytes 5-7/8", 3},   /* shorter */
+                   {0, 206, "bytes 0-3/4", 4},
+                   {0, 200, "", 6},
+                   {0, 200, "", 4}};
+    for (int i = 0; i < (int)(sizeof changed / sizeof *changed); i++) {
+        cr_expect_neq(check_reply(changed[i].at, 0, changed[i].status, changed[i].content_range, 5,
+                                  "\"v1\"", changed[i].length),
+                      WEFT_OK, "reply %d", i);
+        cr_expect_eq(weft_error_class(), WEFT_MSG_FILE_CHANGED, "reply %d", i);
+    }
+    cr_expect_eq(check_reply(0, 0, 200, "", 5, "\"v1\"", 5), WEFT_OK);
+    cr_expect_eq(check_reply(5, 0, 206, "bytes 5-9/*", 5, "\"v1\"", 5), WEFT_OK, "not told");
 }
 
 Test(remote_facts, ranges_of_replies)

@@ -112,6 +112,20 @@ assert spans and all(a[1] <= b[0] for a, b in zip(spans, spans[1:])), spans' || 
     [ -z "$(claims race)" ]
 }
 check race
+# A claim that is rewritten while another process reads it is read again.
+rewritten() {
+    export WEFT_OWNER_SECONDS=10000
+    own there
+    local size
+    for size in 20 4000; do
+        fault "GET .json resized $size" "GET .json resized $size"
+        expect_error folder-locked value="$(hostname)" file=s3://bucket/there -- store s3://bucket/there own </dev/null || return 1
+        no_fault_is_left || return 1
+    done
+    exec 9>&-
+    wait $owner
+}
+check rewritten
 # Cut connections: the claim is correct, or the command fails.
 cut() {
     fault "PUT .weft-owner drop" "PUT .weft-owner close" "GET list-type cut" "DELETE .weft-owner close"

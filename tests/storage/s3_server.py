@@ -13,6 +13,8 @@ its path and query is applied and removed:
   hold            creates FOLDER/held, and keeps the request and all later ones waiting until
                   FOLDER/held is removed
   skewed SECONDS  refuses with 403, and a Date that is later by this time
+  resized BYTES   sends the object with this size, and the ETag of the present one: a read while a
+                  server replaces the object
   region N        replies 301 with the region eu-test-1 when N such requests have arrived
 FOLDER/requests has a line for each request: method, path, status, bytes.
 --quirks: ranges are answered with 200, If-Match is ignored, lists have ETags without quotes, and the
@@ -186,15 +188,20 @@ class Handler(BaseHTTPRequestHandler):
     def store(self, path, data, tag=None):
         with open(path + "~", "wb") as f:  # '~' is quoted by no key
             f.write(data)
-        os.rename(path + "~", path)
-        tags[path] = tag or self.etag(data)
+        with lock:
+            os.rename(path + "~", path)
+            tags[path] = tag or self.etag(data)
 
-    def tag_of(self, path, data):
-        return tags.get(path) or self.etag(data)
+    def read(self, path):
+        """The bytes and the ETag of one version of an object."""
+        with lock:
+            data = open(path, "rb").read()
+            return data, tags.get(path) or self.etag(data)
 
     def get(self, path):
-        data = open(path, "rb").read()
-        tag = self.tag_of(path, data)
+        data, tag = self.read(path)
+        if self.fault[:1] == ["resized"]:
+            data = data.ljust(int(self.fault[1]))[:int(self.fault[1])]
         headers = [("ETag", tag), ("Accept-Ranges", "bytes")]
         if self.headers.get("If-Match", tag) != tag and not QUIRKS:
             return self.error(412, "PreconditionFailed")
@@ -220,8 +227,7 @@ class Handler(BaseHTTPRequestHandler):
         if url:
             xml += "<EncodingType>url</EncodingType>"
         for name in names[:most]:
-            data = open(os.path.join(folder, quote(name)), "rb").read()
-            tag = self.tag_of(os.path.join(folder, quote(name)), data)
+            data, tag = self.read(os.path.join(folder, quote(name)))
             tag = tag.strip('"') if QUIRKS else tag
             shown = quote(name, "/") if url else escape(name)
             xml += (f"<Contents><Key>{shown}</Key><Size>{len(data)}</Size>"

@@ -197,7 +197,13 @@ check killed_upload
 changed_object() {
     store s3://bucket/c put c.bin <large || return 1
     fault "GET c.bin code 412 PreconditionFailed"
-    expect_error file-changed -- store s3://bucket/c get c.bin
+    expect_error file-changed -- store s3://bucket/c get c.bin || return 1
+    local size
+    for size in 1000 $(($(stat -c %s large) + 1)); do
+        fault "GET c.bin resized $size"
+        expect_error file-changed -- store s3://bucket/c get c.bin || return 1
+        no_fault_is_left || return 1
+    done
 }
 check changed_object
 
