@@ -80,8 +80,8 @@ static const weft_key clips_keys[] = {
      "all frames",
      .min = 0, .max = 1000},
     {"encoder", WEFT_KEY_STRING, AT(clips.encoder) - AT(clips), "libx264", "",
-     "encoder of FFmpeg: libx264, libx265, libaom-av1, libvpx-vp9, or the hardware "
-     "encoders h264_nvenc, hevc_nvenc, av1_nvenc"},
+     "encoder of FFmpeg: libx264, libx265, libaom-av1, libvpx-vp9, or a hardware "
+     "encoder: h264, hevc or av1 with _nvenc, _vaapi or _qsv"},
     {"crf", WEFT_KEY_I64, AT(clips.crf) - AT(clips), "18", "",
      "quality, lower is better; of the scale of the encoder", .min = 1, .max = 63},
     {"keyframe_interval", WEFT_KEY_I64, AT(clips.key_interval) - AT(clips), "24", "frames",
@@ -89,7 +89,8 @@ static const weft_key clips_keys[] = {
      "before them",
      .min = 1, .max = 10000, .earlier = "key_interval"},
     {"preset", WEFT_KEY_STRING, AT(clips.preset) - AT(clips), "veryfast", "",
-     "speed of the encoder; encoders without x264's presets (SVT-AV1: 0 to 13, NVENC: p1 to p7) "
+     "speed of the encoder; encoders without x264's presets (NVENC: p1 to p7, VAAPI: numbers of "
+     "the driver) "
      "have a standard for veryfast"},
     {"crop_borders", WEFT_KEY_BOOL, AT(clips.crop_borders) - AT(clips), "true", "",
      "crop borders of black or another single colour"},

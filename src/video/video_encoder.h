@@ -8,14 +8,16 @@
 
 typedef struct AVCodecContext AVCodecContext;
 
-/* Checks that `encoder` (FFmpeg's name, such as "libx265" or "hevc_nvenc") can be used: weft
+/* Checks that `encoder` (FFmpeg's name, such as "libx265" or "hevc_vaapi") can be used: weft
  * knows how to set it, this FFmpeg has it, and it starts on this machine with `crf` and
  * `preset`. `key` is the name of the setting. */
 weft_status weft_video_encoder_check(const char *encoder, int crf, const char *preset,
                                      const char *key);
-/* Sets quality and speed of a context of a known encoder. `preset` "" or NULL, or one of another
- * encoder: the encoder's standard. */
-void weft_video_encoder_set(AVCodecContext *context, const char *encoder, int crf,
-                            const char *preset);
+/* Sets quality and speed of a context of a known encoder, which has its size and is not open.
+ * `preset` "" or NULL, or one of another encoder: the encoder's standard. VAAPI and QSV encoders
+ * get a device; their frames are sent by weft_frame_upload_send, and have an even size. Returns
+ * FFmpeg's error, or 0. */
+int weft_video_encoder_set(AVCodecContext *context, const char *encoder, int crf,
+                           const char *preset);
 
 #endif

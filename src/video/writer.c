@@ -4,6 +4,7 @@
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/memory.h"
+#include "video/frame_upload.h"
 #include "video/image.h"
 #include "video/palette.h"
 #include "video/sound_track.h"
@@ -47,7 +48,8 @@ struct weft_video_writer {
     json_t *tags;                      /* object of strings */
     AVFormatContext *mux;
     AVCodecContext *encoder;
-    AVFrame *frame;
+    AVFrame *frame;           /* in memory */
+    weft_frame_upload upload; /* of encoders that read NV12 */
     AVPacket *packet;
     struct SwsContext *scale;
     weft_palette *palette;
@@ -149,7 +151,8 @@ static void set_quality(weft_video_writer *w)
     av_opt_set(w->encoder->priv_data, "crf", crf, 0);
 }
 
-static void set_codec(weft_video_writer *w)
+/* Returns FFmpeg's error, or 0. */
+static int set_codec(weft_video_writer *w)
 {
     AVCodecContext *e = w->encoder;
     const char *own = w->options.encoder;
@@ -159,10 +162,9 @@ static void set_codec(weft_video_writer *w)
     e->colorspace = AVCOL_SPC_BT709;
     e->color_primaries = AVCOL_PRI_BT709;
     e->color_trc = AVCOL_TRC_BT709;
-    if (own && strcmp(own, w->format->encoder) != 0) {
-        weft_video_encoder_set(e, own, w->options.crf > 0 ? w->options.crf : 18, w->options.preset);
-        return;
-    }
+    if (own && strcmp(own, w->format->encoder) != 0)
+        return weft_video_encoder_set(e, own, w->options.crf > 0 ? w->options.crf : 18,
+                                      w->options.preset);
     switch (w->format->kind) {
     case H264:
         set_quality(w);
@@ -185,6 +187,7 @@ static void set_codec(weft_video_writer *w)
         e->colorspace = AVCOL_SPC_UNSPECIFIED;
         break;
     }
+    return 0;
 }
 
 static weft_status open_encoder(weft_video_writer *w)
@@ -207,8 +210,9 @@ static weft_status open_encoder(weft_video_writer *w)
     e->sample_aspect_ratio = (AVRational){1, 1};
     if (w->mux->oformat->flags & AVFMT_GLOBALHEADER)
         e->flags |= AV_CODEC_FLAG_GLOBAL_HEADER;
-    set_codec(w);
-    int error = avcodec_open2(e, codec, NULL);
+    int error = set_codec(w);
+    if (error >= 0)
+        error = avcodec_open2(e, codec, NULL);
     if (error < 0)
         return error == AVERROR_EXTERNAL || error == AVERROR(ENOMEM)
                    ? fail_encoder(w->path, "the encoder does not start", error)
@@ -264,7 +268,8 @@ static weft_status open_writer(weft_video_writer *w)
     w->frame = av_frame_alloc();
     w->packet = av_packet_alloc();
     WEFT_TRY(WEFT_ALLOCATED(w->frame && w->packet, "%s", w->path));
-    w->frame->format = w->encoder->pix_fmt;
+    w->frame->format =
+        weft_frame_upload_needed(w->encoder) ? AV_PIX_FMT_YUV420P : w->encoder->pix_fmt;
     w->frame->width = w->encoder->width;
     w->frame->height = w->encoder->height;
     int error = av_frame_get_buffer(w->frame, 0);
@@ -357,7 +362,9 @@ static weft_status encode(weft_video_writer *w, double seconds)
     w->last_pts = pts;
     w->frame->pts = pts;
     w->frames++;
-    int error = avcodec_send_frame(w->encoder, w->frame);
+    int error = weft_frame_upload_needed(w->encoder)
+                    ? weft_frame_upload_send(&w->upload, w->encoder, w->frame)
+                    : avcodec_send_frame(w->encoder, w->frame);
     if (error < 0)
         return fail_encoder(w->path, "cannot encode a frame", error);
     WEFT_TRY(drain(w));
@@ -377,7 +384,7 @@ static weft_status convert(weft_video_writer *w)
 {
     const int width = w->encoder->width, height = w->encoder->height;
     w->scale = sws_getCachedContext(
-        w->scale, width, height, AV_PIX_FMT_RGB24, width, height, w->encoder->pix_fmt,
+        w->scale, width, height, AV_PIX_FMT_RGB24, width, height, w->frame->format,
         SWS_BICUBIC | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INP | SWS_BITEXACT, NULL, NULL, NULL);
     WEFT_TRY(WEFT_ALLOCATED(w->scale, "%s: the colour conversion", w->path));
     const int *matrix = sws_getCoefficients(SWS_CS_ITU709);
@@ -424,7 +431,7 @@ weft_status weft_video_writer_frame(weft_video_writer *w, const weft_video_frame
                           frame->width, frame->height, w->options.width, w->options.height);
     if (!frame->plane[1])
         return put_rgb(w, frame->plane[0], frame->stride[0], seconds);
-    if (!w->encoder || w->encoder->pix_fmt != AV_PIX_FMT_YUV420P)
+    if (!w->frame || w->frame->format != AV_PIX_FMT_YUV420P)
         return weft_error(WEFT_MSG_VIDEO_ENCODER, WEFT_AT(.file = w->path),
                           "4:2:0 frames need an even size and .mp4 or .webm; give RGB24");
     int error = av_frame_make_writable(w->frame);
@@ -545,6 +552,7 @@ void weft_video_writer_close(weft_video_writer *w)
     if (!w->finished && w->temporary)
         unlink(w->temporary);
     av_frame_free(&w->frame);
+    weft_frame_upload_free(&w->upload);
     av_packet_free(&w->packet);
     sws_freeContext(w->scale);
     weft_palette_free(w->palette);

@@ -105,9 +105,9 @@ check copied_clips_are_shards
 # A GPU encoder makes clips of its codec; without the GPU, the error names the key, the encoder and what is missing.
 hardware_encoders_work_or_are_refused() {
     local encoder codec
-    for encoder in h264_nvenc hevc_nvenc av1_nvenc; do
+    for encoder in {h264,hevc,av1}_{nvenc,vaapi,qsv}; do
         if "$WEFT" curate --in raw --out "$encoder" --set clips.encoder=$encoder --set quality.min_motion=0 >out.log 2>log; then
-            codec=${encoder%_nvenc}
+            codec=${encoder%_*}
             [ "$(codec "$(find "$encoder/clips" -name '*.mp4' | head -n 1)")" = "$codec" ] || fail "$encoder wrote another codec"
         else
             has_message log video-encoder level=error key=clips.encoder value=$encoder text~=$encoder || fail_with log "$encoder"
