@@ -17,7 +17,8 @@
 #   bench-mixed                 samples of mixed sizes on two ranks under four policies
 #                               (FOOTAGE=DIR, STEPS, ROUNDS)
 #   bench-causal                causal Wan with and without its cache of keys and values (ROUNDS, LENGTHS)
-#   bench-packing               tokens/s of packed rows next to buckets (STEPS, ROUNDS)
+#   bench-packing               tokens/s of packed rows next to buckets (SET, TOKENS, RANKS, SAMPLES, STEPS,
+#                               ROUNDS), and bounds by counting
 #   bench-storage               a bucket next to aws, rclone, webdataset and streaming
 #                               (STORAGE_TOOLS=DIR, STORAGE_PYTHON, MIB, ROUNDS, B=objects, samples, cold, clips)
 #   bench-shots VIDEO=FILE      shot detection next to PySceneDetect
@@ -92,6 +93,7 @@ bench-causal:
 	WEFT=$(abspath $(O)/weft) $(RECORD) causal bench/causal.sh
 bench-packing:
 	WEFT=$(abspath $(O)/weft) $(RECORD) packing bench/packing.sh
+	$(RECORD) packing python3 -IS bench/packing_bound.py
 bench-storage:
 	PROGRAM=$(abspath $(O)/bench/storage) $(RECORD) storage bench/storage.sh
 bench-serve-waits:
