@@ -13,10 +13,9 @@ typedef struct weft_frame_upload {
     AVFrame *nv12;
 } weft_frame_upload;
 
-/* Gives the encoder of an even width and height, before it is opened, the device of FFmpeg's type
- * `device` ("vaapi", "qsv"), which is the first one of this machine. VAAPI encoders read frames of
- * a pool in the device; QSV encoders read NV12 in memory, and upload it themselves. Returns
- * FFmpeg's error, or 0. */
+/* Gives the encoder the first device of FFmpeg's type `device` ("vaapi", "qsv"). The encoder is not
+ * open, and has an even width and height. VAAPI encoders read frames of a pool in the device; QSV
+ * encoders read NV12 in memory, and upload it themselves. Returns FFmpeg's error, or 0. */
 int weft_frame_upload_open(AVCodecContext *encoder, const char *device);
 /* Whether the encoder reads NV12, so that weft_frame_upload_send sends its frames. */
 bool weft_frame_upload_needed(const AVCodecContext *encoder);
