@@ -1,4 +1,4 @@
-/* The jobs of a server in STATE/queue.sqlite (SQLite, WAL). The server is the only writer. Every
+/* The jobs of a server in STATE/queue.sqlite (queue_file.h). The server is the only writer. Every
  * function that changes a job returns after the change is on the disk, with one exception: a
  * transition that the recovery repeats (weft_queue_may_be_lost) survives a kill of the server, and
  * is on the disk after the next other change. If the machine fails before, the job has the right
@@ -6,7 +6,7 @@
 #ifndef WEFT_SERVE_QUEUE_STORE_H
 #define WEFT_SERVE_QUEUE_STORE_H
 
-#include "base/memory.h"
+#include "serve/queue_file.h"
 #include "serve/queue_rules.h"
 
 enum { WEFT_QUEUE_ID = 40 };
@@ -49,22 +49,6 @@ typedef struct weft_queue_change {
     bool unsynced;                  /* does not wait for the disk: weft_queue_store_sync does */
 } weft_queue_change;
 
-typedef struct weft_queue_store weft_queue_store;
-struct sqlite3_stmt;
-
-/* Opens the queue of a state folder, which is created. Rejects a folder that another server uses
- * and a queue of a newer version. */
-weft_status weft_queue_store_open(const char *folder, weft_queue_store **store);
-void weft_queue_store_close(weft_queue_store *store); /* accepts NULL */
-/* Prepares a statement, executes and finalizes one without rows, and reports an error of SQLite.
- * The stores of the file's other tables call these functions. */
-weft_status weft_queue_store_prepare(weft_queue_store *store, const char *sql,
-                                     struct sqlite3_stmt **statement);
-weft_status weft_queue_store_finish(weft_queue_store *store, struct sqlite3_stmt *statement);
-weft_status weft_queue_store_error(const weft_queue_store *store);
-/* Number of writes since the store was opened: equal numbers mean equal jobs. */
-int64_t weft_queue_store_version(const weft_queue_store *store);
-
 /* Adds a queued job and sets its number. If its owner has a job with the same request_id, sets
  * *existing, and `job` receives that job; nothing is added. */
 weft_status weft_queue_store_add(weft_queue_store *store, weft_queue_job *job, bool *existing);
@@ -94,9 +78,6 @@ void weft_queue_jobs_free(weft_queue_job *jobs, int64_t count);
  * allow the event; *next is the unchanged state. */
 weft_status weft_queue_store_apply(weft_queue_store *store, const char *id, weft_queue_event event,
                                    const weft_queue_change *change, weft_queue_state *next);
-/* Waits until unsynced transitions are on the disk. The server's lock is kept until then: no client
- * sees a state that a power failure takes back. */
-weft_status weft_queue_store_sync(weft_queue_store *store);
 /* Stores priority, deadline, prediction, request and webhook of a job. WEFT_E_ARG: the job is
  * neither queued nor paused. */
 weft_status weft_queue_store_edit(weft_queue_store *store, const weft_queue_job *job);
