@@ -114,7 +114,8 @@ static double sum_left(const weft_queue_job *jobs, int count)
 /* Whether the batch makes a job miss a deadline that it meets alone. */
 static bool misses(const weft_server *s, const weft_queue_job *jobs, int count, double seconds)
 {
-    const double now = weft_server_time() + s->rules.start, pace = s->pace > 0 ? s->pace : 1;
+    const double now = weft_server_time() + s->learned.start,
+                 pace = s->learned.pace > 0 ? s->learned.pace : 1;
     for (int i = 0; i < count; i++)
         if (jobs[i].deadline > 0 && now + pace * seconds > jobs[i].deadline &&
             now + pace * sum_left(jobs, i + 1) <= jobs[i].deadline)

@@ -11,13 +11,13 @@ enum { LEAST_STEPS = 6 };
 
 static weft_rank_seconds *seconds_of(const weft_supervisor *v)
 {
-    return &v->server->rank_seconds.at[weft_share_degree(v->group->ranks)];
+    return &v->server->learned.ranks.at[weft_share_degree(v->group->ranks)];
 }
 
 double weft_job_measure_expected_start(const weft_supervisor *v)
 {
     const weft_rank_seconds known =
-        weft_rank_table_of(&v->server->rank_seconds, weft_share_degree(v->group->ranks));
+        weft_rank_table_of(&v->server->learned.ranks, weft_share_degree(v->group->ranks));
     return v->cold ? known.cold : known.warm;
 }
 
@@ -66,7 +66,8 @@ void weft_job_measure_shared_end(const weft_supervisor *v)
 
 void weft_job_measure_retired(const weft_supervisor *v)
 {
-    weft_rank_mean_add(&v->server->retire, &v->server->retires, weft_now() - v->retiring);
+    weft_rank_mean_add(&v->server->learned.retire, &v->server->learned.retires,
+                       weft_now() - v->retiring);
 }
 
 /* ---- one worker --------------------------------------------------------------------------- */
@@ -75,7 +76,8 @@ double weft_job_measure_remaining(const weft_supervisor *v)
 {
     const weft_server *s = v->server;
     const weft_served_group *g = v->group;
-    const double pace = s->pace > 0 ? s->pace : 1, scale = g->scale > 0 ? g->scale : 1;
+    const double pace = s->learned.pace > 0 ? s->learned.pace : 1,
+                 scale = g->scale > 0 ? g->scale : 1;
     if (s->shares && g->progress.total > 0)
         return scale *
                (fmax(0, (double)(weft_job_steps(&g->progress) - g->progress.done)) * g->step_price +
@@ -87,7 +89,7 @@ double weft_job_measure_remaining(const weft_supervisor *v)
 /* Seconds that the running jobs were expected to take, by the pace. */
 static double expected_of(const weft_supervisor *v)
 {
-    const double pace = v->server->pace;
+    const double pace = v->server->learned.pace;
     return v->group->batch.seconds * (pace > 0 ? pace : 1);
 }
 
@@ -99,16 +101,17 @@ void weft_job_measure_end(const weft_supervisor *v)
 {
     weft_server *s = v->server;
     const weft_served_group *g = v->group;
-    const double now = weft_now(), decode = (s->pace > 0 ? s->pace : 1) * g->decode;
+    const double now = weft_now(), decode = (s->learned.pace > 0 ? s->learned.pace : 1) * g->decode;
     if (v->start < 0 || g->progress.first != 1 || v->denoised <= 0 || decode <= 0 ||
-        (v->cold && s->paced))
+        (v->cold && s->learned.paced))
         return;
-    s->pace = weft_job_pace(s->pace, expected_of(v) - decode, v->denoised - g->since - v->start,
-                            s->paced);
-    if (s->pace > 0)
-        s->finish = weft_job_finish(
-            s->finish, (now - v->denoised - s->pace * g->decode) / g->batch.count, s->paced);
-    s->paced += !v->cold;
+    s->learned.pace = weft_job_pace(s->learned.pace, expected_of(v) - decode,
+                                    v->denoised - g->since - v->start, s->learned.paced);
+    if (s->learned.pace > 0)
+        s->learned.finish = weft_job_finish(
+            s->learned.finish, (now - v->denoised - s->learned.pace * g->decode) / g->batch.count,
+            s->learned.paced);
+    s->learned.paced += !v->cold;
 }
 
 /* Seconds from the start of a job to its first step, as the mean of this start and the ones before.
@@ -126,11 +129,11 @@ void weft_job_measure_start(weft_supervisor *v)
         weft_job_start_seconds(&g->progress, weft_now() - g->since, expected_of(v), g->decode);
     v->start = found;
     if (!v->cold)
-        s->rules.start = s->starts++ ? 0.5 * (s->rules.start + found) : found;
-    else if (!s->starts)
-        s->rules.start = found;
+        s->learned.start = s->learned.starts++ ? 0.5 * (s->learned.start + found) : found;
+    else if (!s->learned.starts)
+        s->learned.start = found;
     if (v->cold)
-        s->cold = s->cold > 0 ? 0.5 * (s->cold + found) : found;
+        s->learned.cold = s->learned.cold > 0 ? 0.5 * (s->learned.cold + found) : found;
 }
 
 /* ---- batches -------------------------------------------------------------------------------- */

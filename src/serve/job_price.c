@@ -109,7 +109,7 @@ weft_status weft_job_price_size(const weft_server *s, const weft_job_price *pric
     weft_queue_job job = {.request = text, .seconds = price->seconds};
     const weft_status_code status = WEFT_ALLOCATED(text, "a price");
     if (text)
-        weft_share_size(&job, true, &s->rank_seconds, s->options->ranks, size);
+        weft_share_size(&job, true, &s->learned.ranks, s->options->ranks, size);
     free(text);
     json_decref(with);
     return status;

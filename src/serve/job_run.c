@@ -23,7 +23,7 @@ void weft_job_run_end(weft_supervisor *v, const weft_worker_end *end)
     if (event == WEFT_QUEUE_STOPPED && v->signalled)
         v->server->freed = weft_now() - v->stopped;
     if (event == WEFT_QUEUE_STOPPED && v->signalled && !v->discards)
-        v->server->rules.stop = v->server->freed;
+        v->server->learned.stop = v->server->freed;
     if (event == WEFT_QUEUE_REFUSED || event == WEFT_QUEUE_CRASHED) {
         v->change.error_code = v->end.code;
         v->change.error = v->end.text;
@@ -102,7 +102,9 @@ weft_status weft_job_run_start(weft_supervisor *v, const weft_queue_job *jobs, i
     g->decode = decode_of(s, jobs, started);
     g->since = weft_now();
     v->cold = !v->worker.child.pid || !v->used;
-    g->start = s->shares ? weft_job_measure_expected_start(v) : v->cold ? s->cold : s->rules.start;
+    g->start = s->shares ? weft_job_measure_expected_start(v)
+               : v->cold ? s->learned.cold
+                         : s->learned.start;
     v->start = -1;
     v->reports[0].done = 0;
     v->denoised = 0;

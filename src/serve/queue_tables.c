@@ -13,6 +13,11 @@
     "CREATE TABLE used(owner TEXT NOT NULL, finished REAL NOT NULL, seconds REAL NOT NULL) "       \
     "STRICT;"
 
+/* One row (learned_store.h). */
+#define LEARNED_TABLE                                                                              \
+    "CREATE TABLE learned(number INTEGER PRIMARY KEY, conditions INTEGER NOT NULL,"                \
+    " seconds TEXT NOT NULL) STRICT;"
+
 #define JOB_TABLE(name)                                                                            \
     "CREATE TABLE " name "(number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,"     \
     " state TEXT NOT NULL, priority INTEGER NOT NULL, crashes INTEGER NOT NULL,"                   \
@@ -32,7 +37,8 @@
 void weft_queue_tables_create(weft_buf *sql)
 {
     weft_buf_printf(sql,
-                    "BEGIN IMMEDIATE;" JOB_TABLE("job") JOB_INDEXES DELIVERY_TABLE USED_TABLE
+                    "BEGIN IMMEDIATE;" JOB_TABLE("job")
+                        JOB_INDEXES DELIVERY_TABLE USED_TABLE LEARNED_TABLE
                     "PRAGMA application_id=%d; PRAGMA user_version=%d; COMMIT;",
                     WEFT_QUEUE_MARK, WEFT_QUEUE_VERSION);
 }
@@ -55,7 +61,8 @@ static const char to_version_5[] = JOB_TABLE(
 
 void weft_queue_tables_update(int64_t version, weft_buf *sql)
 {
-    static const char *const steps[] = {to_version_2, to_version_3, USED_TABLE, to_version_5};
+    static const char *const steps[] = {to_version_2, to_version_3, USED_TABLE, to_version_5,
+                                        LEARNED_TABLE};
     weft_buf_printf(sql, "BEGIN IMMEDIATE;");
     for (int64_t from = version; from < WEFT_QUEUE_VERSION; from++)
         weft_buf_printf(sql, "%s", from > 0 ? steps[from - 1] : "");

@@ -4,7 +4,7 @@
 
 #include "base/memory.h"
 
-enum { WEFT_QUEUE_VERSION = 5, WEFT_QUEUE_MARK = 0x77656674 }; /* the mark is "weft" */
+enum { WEFT_QUEUE_VERSION = 6, WEFT_QUEUE_MARK = 0x77656674 }; /* the mark is "weft" */
 
 /* The columns of a job, in the order of the table. */
 #define WEFT_QUEUE_COLUMNS                                                                         \

@@ -2,10 +2,13 @@
 
 #include "base/config.h"
 #include "base/fs.h"
+#include "base/id_hash.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "base/path_stamp.h"
 #include "plan/cluster/cluster.h"
 #include "serve/http_server.h"
+#include "serve/learned_store.h"
 #include "serve/served_files.h"
 #include "serve/supervisor.h"
 #include "serve/webhook.h"
@@ -144,6 +147,24 @@ static weft_status check_options(const weft_serve_options *o)
     return status;
 }
 
+/* A hash of what determines the seconds of jobs and their prices: the program, the models, the
+ * predictions' cluster, the ranks and the processors. */
+static uint64_t conditions_of(const weft_server *s)
+{
+    const weft_serve_options *o = s->options;
+    const int64_t numbers[] = {o->ranks, sysconf(_SC_NPROCESSORS_ONLN)};
+    const char *const texts[] = {WEFT_VERSION, o->backend ? o->backend : "",
+                                 s->cluster ? s->cluster : ""};
+    uint64_t hash = weft_id_mix(WEFT_ID_BEGIN, numbers, sizeof numbers);
+    for (int i = 0; i < WEFT_COUNT(texts); i++)
+        hash = weft_id_mix(hash, texts[i], strlen(texts[i]) + 1);
+    for (int i = 0; i < s->model_count; i++) {
+        const uint64_t stamp = weft_served_model_stamp(&s->models[i]);
+        hash = weft_id_mix(hash, &stamp, sizeof stamp);
+    }
+    return s->cluster ? weft_path_stamp(hash, s->cluster, 0) : hash;
+}
+
 static weft_status open_state(weft_server *s)
 {
     WEFT_TRY(weft_queue_store_open(s->options->state, &s->store));
@@ -156,6 +177,8 @@ static weft_status open_state(weft_server *s)
     WEFT_TRY(WEFT_ALLOCATED(s->state && (s->cluster || !s->options->cluster), "the server"));
     if (pipe2(s->wake, O_CLOEXEC | O_NONBLOCK) != 0)
         return weft_error_errno(WEFT_NOWHERE, "cannot create a pipe");
+    s->conditions = conditions_of(s);
+    WEFT_TRY(weft_learned_store_read(s->store, s->conditions, &s->learned));
     return weft_access_tokens_read(s->state, &s->tokens);
 }
 

@@ -52,8 +52,8 @@ static void set_share(weft_server *s)
     *m = (weft_share_moment){.now = weft_server_time(),
                              .ranks = s->options->ranks,
                              .elastic = s->options->elastic,
-                             .starts = {.retire = s->retire},
-                             .table = &s->rank_seconds};
+                             .starts = {.retire = s->learned.retire},
+                             .table = &s->learned.ranks};
     for (int k = 0; k < WEFT_ELASTIC_DEGREES && 1 << k <= m->ranks; k++) {
         const weft_rank_seconds known = weft_rank_table_of(m->table, k);
         m->starts.warm[k] = known.warm;
@@ -61,7 +61,7 @@ static void set_share(weft_server *s)
         m->slowness[k] = known.slowness;
         cold = fmax(cold, known.cold);
     }
-    m->change = s->rules.stop + s->retire + cold;
+    m->change = s->learned.stop + s->learned.retire + cold;
     for (const weft_served_group *g = s->groups; g < s->groups + s->group_count; g++)
         if (g->running[0])
             m->held[m->count++] =
@@ -74,7 +74,7 @@ weft_status weft_server_queue(weft_server *s, const weft_queue_view **view)
 {
     const weft_served_group *g = s->groups;
     const weft_worker_progress *p = &g->progress;
-    const double pace = s->pace > 0 ? s->pace : 1;
+    const double pace = s->learned.pace > 0 ? s->learned.pace : 1;
     double step;
     const double left =
         weft_job_seconds_left_since(p, pace * g->decode, weft_now() - g->told, &step);
@@ -86,9 +86,11 @@ weft_status weft_server_queue(weft_server *s, const weft_queue_view **view)
                                       .step = step,
                                       .steps = p->total - p->done,
                                       .version = s->progress_version,
-                                      .pace = s->pace,
-                                      .finish = s->finish,
+                                      .pace = s->learned.pace,
+                                      .finish = s->learned.finish,
                                       .share = s->shares ? &s->share : NULL};
+    s->rules.start = s->learned.start;
+    s->rules.stop = s->learned.stop;
     if (s->shares)
         set_share(s);
     *view = &s->view;

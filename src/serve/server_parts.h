@@ -7,6 +7,7 @@
 #include "serve/child_starter.h"
 #include "serve/connections.h"
 #include "serve/job_seconds.h"
+#include "serve/learned_seconds.h"
 #include "serve/loaded_weights.h"
 #include "serve/prices.h"
 #include "serve/queue_view.h"
@@ -67,9 +68,11 @@ typedef struct weft_server {
     pthread_mutex_t lock;     /* of the members below and the store */
     pthread_cond_t job_ended; /* a webhook may be due, or the server stops */
     weft_queue_store *store;
-    weft_queue_view view;   /* read by weft_server_queue */
-    weft_queue_rules rules; /* policy, and measured seconds of starts and stops */
-    int64_t starts;         /* jobs whose start was measured, of a worker that had run others */
+    weft_queue_view view;         /* read by weft_server_queue */
+    weft_queue_rules rules;       /* policy, and measured seconds of starts and stops */
+    weft_learned_seconds learned; /* from its jobs, stored for the next start */
+    uint64_t conditions;          /* hash of the conditions of `learned` */
+    bool unsaved;                 /* `learned` differs from the stored seconds */
     weft_prices prices;
     weft_child_starter starter; /* of all children but launchers of ranks */
     weft_video_images images;
@@ -78,17 +81,10 @@ typedef struct weft_server {
     bool stopping;
     weft_served_group groups[WEFT_SERVE_GROUPS];
     int group_count;
-    bool shares;                  /* several jobs run at the same time, on ranks of their own */
-    weft_share_moment share;      /* written by weft_server_queue */
-    weft_rank_table rank_seconds; /* measured, of shared ranks */
-    double retire;   /* mean measured seconds until an idle worker has ended; 0: unknown */
-    int64_t retires; /* measured */
-    double cold;     /* measured seconds of the start of a job and its worker; 0: unknown */
+    bool shares;             /* several jobs run at the same time, on ranks of their own */
+    weft_share_moment share; /* written by weft_server_queue */
     /* jobs up to this number are not batched: one of their batches was refused */
     int64_t unbatched;
-    double pace;                 /* measured seconds per predicted second of jobs; 0: unknown */
-    double finish;               /* measured seconds of a video's end beyond its decoding */
-    int64_t paced;               /* measured jobs of `pace`, but first ones of workers */
     weft_serve_request *waiting; /* suspended requests */
     weft_event_stream *streams;
     char *event_line;              /* the last line of an event stream; NULL: none */

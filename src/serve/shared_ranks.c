@@ -116,7 +116,7 @@ static weft_status start_on(weft_supervisor *v, weft_queue_job *job, int lock)
     double seconds = job->seconds;
     weft_elastic_size size;
     WEFT_TRY(weft_job_set_ranks(s->store, job, g->ranks, &seconds));
-    weft_share_size(job, true, &s->rank_seconds, s->options->ranks, &size);
+    weft_share_size(job, true, &s->learned.ranks, s->options->ranks, &size);
     const double step = size.step[weft_share_degree(g->ranks)];
     g->scale = seconds > 0 ? job->seconds / seconds : 1;
     g->stepping = isfinite(step) ? (double)size.steps * step : left / g->scale;

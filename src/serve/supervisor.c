@@ -7,6 +7,7 @@
 #include "serve/event_stream.h"
 #include "serve/job_measures.h"
 #include "serve/job_run.h"
+#include "serve/learned_store.h"
 #include "serve/price_estimate.h"
 #include "serve/served_files.h"
 #include "serve/shared_ranks.h"
@@ -225,6 +226,7 @@ static weft_status apply_end(weft_supervisor *v)
             weft_warn_error(weft_error_class(), "the next start removes the files");
     }
     s->crashes += v->end.event == WEFT_QUEUE_CRASHED;
+    s->unsaved = true;
     weft_job_measure_batch(v);
     if (b->count > 1)
         weft_worker_remove_lists(s);
@@ -384,6 +386,15 @@ static void read_worker(weft_supervisor *v)
         judge_end(v);
 }
 
+/* Stores what the server has learned from the jobs that have ended. */
+static weft_status save_learned(weft_server *s)
+{
+    if (s->unsaved)
+        WEFT_TRY(weft_learned_store_write(s->store, s->conditions, &s->learned));
+    s->unsaved = false;
+    return WEFT_OK;
+}
+
 static weft_status advance_all(serving *m)
 {
     weft_server *s = m->server;
@@ -392,6 +403,7 @@ static weft_status advance_all(serving *m)
         WEFT_GO(advance(&m->groups[i]));
     if (s->shares && !s->stopping)
         WEFT_GO(weft_shared_ranks_claim(m->groups));
+    WEFT_GO(save_learned(s));
 out:
     WEFT_TRY(weft_status_first(status, weft_queue_store_sync(s->store)));
     return weft_served_files_remove_deleted(

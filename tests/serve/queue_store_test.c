@@ -5,6 +5,7 @@
 
 #include "base/fs.h"
 #include "serve/delivery_store.h"
+#include "serve/learned_store.h"
 
 #include <signal.h>
 #include <sqlite3.h>
@@ -481,10 +482,10 @@ Test(queue_store, newer_and_foreign_files_are_refused)
 {
     weft_queue_store *s = open_store();
     weft_queue_store_close(s);
-    execute("PRAGMA user_version=6");
+    execute("PRAGMA user_version=7");
     cr_assert_eq(weft_queue_store_open(folder, &s), WEFT_E_FORMAT);
     cr_assert_eq(weft_error_class(), WEFT_MSG_QUEUE_VERSION);
-    cr_assert_eq(weft_error_fields()->number, 6);
+    cr_assert_eq(weft_error_fields()->number, 7);
     execute("PRAGMA user_version=1; PRAGMA application_id=5");
     cr_assert_eq(weft_queue_store_open(folder, &s), WEFT_E_FORMAT);
     cr_assert_eq(weft_error_class(), WEFT_MSG_QUEUE_VERSION);
@@ -561,7 +562,8 @@ Test(queue_store, an_earlier_version_is_updated)
     add(s, "a", NULL, 0);
     add(s, "b", NULL, 0);
     weft_queue_store_close(s);
-    execute("DROP TABLE delivery; DROP TABLE used; DROP INDEX job_state; DROP INDEX job_owner; "
+    execute("DROP TABLE learned; DROP TABLE delivery; DROP TABLE used; DROP INDEX job_state; DROP "
+            "INDEX job_owner; "
             "DROP INDEX job_request; ALTER TABLE job "
             "DROP COLUMN rank; ALTER TABLE job DROP COLUMN webhook; ALTER TABLE job DROP COLUMN "
             "owner; ALTER TABLE job DROP COLUMN remaining; CREATE INDEX job_state ON job(state, "
@@ -572,7 +574,8 @@ Test(queue_store, an_earlier_version_is_updated)
     cr_assert_eq(weft_queue_store_move(s, "b", "a", false), WEFT_OK, "%s", weft_error_message());
     check_order(s, "ba");
     weft_queue_store_close(s);
-    execute("DROP TABLE used; DROP INDEX job_owner; DROP INDEX job_request; ALTER TABLE job "
+    execute("DROP TABLE learned; DROP TABLE used; DROP INDEX job_owner; DROP INDEX job_request; "
+            "ALTER TABLE job "
             "DROP COLUMN owner; ALTER TABLE job DROP COLUMN remaining; PRAGMA user_version=2");
     s = open_store();
     check_order(s, "ba");
@@ -645,6 +648,88 @@ Test(queue_store, version_4_is_updated)
     weft_queue_job_free(&b);
     weft_queue_store_close(s);
     weft_queue_store_close(open_store()); /* the present version */
+}
+
+/* Jobs on two ranks took twice their price, and the means of all ranks are known. */
+static weft_learned_seconds learned_from(int jobs)
+{
+    weft_learned_seconds l = {.retire = 0.25,
+                              .retires = 2,
+                              .start = 0.125,
+                              .stop = 0.0625,
+                              .cold = 1.5,
+                              .starts = 3,
+                              .pace = 1.1,
+                              .finish = -0.01,
+                              .paced = 4};
+    for (int i = 0; i < jobs; i++)
+        weft_rank_seconds_add(&l.ranks.at[1],
+                              &(weft_rank_run){0.1 * (1 + i % 3), 20, 0.5, 0.2 * (1 + i % 3)});
+    weft_rank_mean_add(&l.ranks.at[1].warm, &l.ranks.at[1].warms, 0.1);
+    weft_rank_mean_add(&l.ranks.at[2].cold, &l.ranks.at[2].colds, 0.7);
+    weft_rank_mean_add(&l.ranks.at[0].ending, &l.ranks.at[0].endings, 1.3);
+    return l;
+}
+
+static weft_learned_seconds read_learned(weft_queue_store *s, uint64_t conditions)
+{
+    weft_learned_seconds l;
+    cr_assert_eq(weft_learned_store_read(s, conditions, &l), WEFT_OK, "%s", weft_error_message());
+    return l;
+}
+
+/* More jobs than are kept: the last ones determine the seconds. */
+Test(queue_store, learned_seconds_survive_reopening)
+{
+    enum { HERE = 7, ELSEWHERE = 8 };
+    const weft_learned_seconds l = learned_from(WEFT_RANK_RUNS + 3);
+    weft_queue_store *s = open_store();
+    cr_assert_eq(read_learned(s, HERE).ranks.at[1].count, 0);
+    cr_assert_eq(weft_learned_store_write(s, HERE, &(weft_learned_seconds){0}), WEFT_OK);
+    cr_assert_eq(weft_learned_store_write(s, HERE, &l), WEFT_OK, "%s", weft_error_message());
+    weft_queue_store_close(s);
+    s = open_store();
+    const weft_learned_seconds r = read_learned(s, HERE);
+    cr_assert(r.retire == l.retire && r.retires == 2 && r.start == l.start && r.stop == l.stop);
+    cr_assert(r.cold == l.cold && r.starts == 3 && r.pace == l.pace && r.finish == l.finish &&
+              r.paced == 4);
+    cr_assert(r.ranks.at[1].count == WEFT_RANK_RUNS && r.ranks.at[1].is_warm);
+    cr_assert(r.ranks.at[1].warm == 0.1 && r.ranks.at[1].warms == 1 && r.ranks.at[2].cold == 0.7 &&
+              r.ranks.at[2].colds == 1 && r.ranks.at[0].ending == 1.3);
+    for (int crowd = 0; crowd < 2; crowd++) /* close: the sums begin at another run */
+        cr_assert_float_eq(weft_rank_seconds_of(&r.ranks.at[1], 0.3, 20, crowd),
+                           weft_rank_seconds_of(&l.ranks.at[1], 0.3, 20, crowd), 1e-9);
+    cr_assert_eq(read_learned(s, ELSEWHERE).ranks.at[1].count, 0);
+    cr_assert_eq(read_learned(s, ELSEWHERE).pace, 0);
+    weft_queue_store_close(s);
+    execute("UPDATE learned SET seconds=replace(seconds, '0.5,', '1.5,')"); /* a crowd above 1 */
+    s = open_store();
+    cr_assert(read_learned(s, HERE).pace == 0 && read_learned(s, HERE).ranks.at[1].count == 0);
+    weft_queue_store_close(s);
+    execute("UPDATE learned SET seconds='{'");
+    s = open_store();
+    cr_assert_eq(read_learned(s, HERE).pace, 0);
+    weft_queue_store_close(s);
+}
+
+/* Version 5 stored no learned seconds. */
+Test(queue_store, version_5_is_updated)
+{
+    weft_queue_store *s = open_store();
+    add(s, "a", "r1", 3);
+    weft_queue_store_close(s);
+    execute("DROP TABLE learned; PRAGMA user_version=5");
+    s = open_store();
+    weft_queue_job a = get(s, "a");
+    cr_assert(a.number == 1 && a.priority == 3 && a.state == WEFT_QUEUE_QUEUED);
+    weft_queue_job_free(&a);
+    const weft_learned_seconds l = learned_from(2);
+    cr_assert_eq(read_learned(s, 7).pace, 0);
+    cr_assert_eq(weft_learned_store_write(s, 7, &l), WEFT_OK, "%s", weft_error_message());
+    weft_queue_store_close(s);
+    s = open_store();
+    cr_assert_eq(read_learned(s, 7).pace, l.pace);
+    weft_queue_store_close(s);
 }
 
 /* The index of a job's owner is the place in the list of owners, and the seconds that remain are
