@@ -147,7 +147,7 @@ static weft_status check_options(const weft_serve_options *o)
     return status;
 }
 
-/* A hash of what determines the seconds of jobs and their prices: the program, the models, the
+/* A hash of the conditions of learned seconds and prices: the program, the models, the
  * predictions' cluster, the ranks and the processors. */
 static uint64_t conditions_of(const weft_server *s)
 {

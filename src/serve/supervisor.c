@@ -386,7 +386,7 @@ static void read_worker(weft_supervisor *v)
         judge_end(v);
 }
 
-/* Stores what the server has learned from the jobs that have ended. */
+/* Stores the learned seconds of the jobs that have ended. */
 static weft_status save_learned(weft_server *s)
 {
     if (s->unsaved)
