@@ -6,7 +6,8 @@ requests may make them wrong. `weft simulate serve --predictions` replays the me
 waits that the same forecasts predict within 25 % when all seconds are exact, and for the largest share that any forecast has
 which knows how often requests arrive, but not when. Prints a table for tools/bench_tables.py. Times are taken by
 the client, because the server's are whole seconds. JOBS (60) of a trace, ROUNDS (1) traces, LOADS ("0.5 0.8"),
-POLICIES ("fifo srpt edf"; share and elastic have two ranks, which need two processors), PROFILE: file of the profile, RAW: file for the jobs. The demo's model takes ten minutes."""
+POLICIES ("fifo srpt edf"; share and elastic have two ranks, which need two processors), PROFILE: file of the profile, RAW: file for the jobs,
+RESTART=1: the server has run another trace of as many jobs, and was started again. The demo's model takes ten minutes."""
 import json
 import os
 import random
@@ -25,6 +26,7 @@ JOBS, ROUNDS = int(os.environ.get("JOBS", "60")), int(os.environ.get("ROUNDS", "
 SIZES = ((5, 30), (13, 30), (13, 60), (13, 120))
 SHARED = {"share": ["--policy", "share", "--ranks", "2"], "elastic": ["--policy", "share", "--ranks", "2", "--elastic"]}
 DEGREES = {}  # prices by ranks, by size
+RESTART, OTHER = bool(os.environ.get("RESTART")), 1000  # OTHER: numbers of traces that only teach a server
 FINAL = ("completed", "failed", "cancelled", "parked")
 
 
@@ -101,11 +103,9 @@ def keep(policy, load, number, seconds, runs):
                                    "range": p["expected_end_range"], "end": job["end"], "spent": job["seconds_spent"], "ranks": job.get("ranks")}) + "\n")
 
 
-def run(folder, policy, load, profile, number):
-    """Submits trace `number`. Returns the ended jobs with their predictions at submission."""
-    server, random_numbers = Server(folder, policy, profile), random.Random(number)
-    for _ in range(2):  # the server measures the start of a worker, and of a job with loaded weights
-        server.finish([server.create(request(SIZES[1]))["id"]])
+def submit(server, load, number):
+    """Submits trace `number`. Returns its ended jobs with their predictions at submission, and the seconds of each size alone."""
+    random_numbers = random.Random(number)
     seconds = {size: alone(server, size) for size in SIZES}
     gap, predicted = statistics.mean(seconds.values()) / load, []
     for _ in range(JOBS):
@@ -115,9 +115,22 @@ def run(folder, policy, load, profile, number):
         deadline = arrival + factor * seconds[size]
         predicted.append({**server.create({**request(size), "deadline": deadline}), "arrival": arrival, "deadline": deadline})
     jobs = [{**job, "end": server.ended[job["id"]]} for job in server.finish([job["id"] for job in predicted])]
+    return list(zip(predicted, jobs)), seconds
+
+
+def run(folder, policy, load, profile, number):
+    """The jobs of trace `number`, with their predictions. With RESTART, the server has run another trace and was started again."""
+    server = Server(folder, policy, profile)
+    for _ in range(2):  # the server measures the start of a worker, and of a job with loaded weights
+        server.finish([server.create(request(SIZES[1]))["id"]])
+    if RESTART:
+        submit(server, load, OTHER + number)
+        server.stop()
+        server = Server(folder, policy, profile)
+    runs, seconds = submit(server, load, number)
     server.stop()
-    keep(policy, load, number, seconds, list(zip(predicted, jobs)))
-    return list(zip(predicted, jobs))
+    keep(policy, load, number, seconds, runs)
+    return runs
 
 
 def quantile(values, share):
@@ -175,7 +188,7 @@ def row(folder, policy, load, traces):
         more[:2] = f"{100 * (statistics.mean(took) / least - 1):.1f}", f"{100 * free:.1f}"
     met = sum(job["end"] <= p["deadline"] for p, job in runs)
     errors = [abs((p["expected_end"] - p["arrival"]) / (job["end"] - p["arrival"]) - 1) for p, job in runs]
-    return (f"| {load} | {policy} | {len(runs)} | {100 * met / len(runs):.0f} | {statistics.mean(took):.2f} | {quantile(took, 0.95):.2f} | "
+    return (f"| {load} | {policy}{', restarted' if RESTART else ''} | {len(runs)} | {100 * met / len(runs):.0f} | {statistics.mean(took):.2f} | {quantile(took, 0.95):.2f} | "
             f"{quantile(took, 0.99):.2f} | {more[0]} | {more[1]} | {100 * statistics.median(errors):.1f} | "
             f"{100 * sum(e <= 0.25 for e in errors) / len(errors):.0f} | {more[2]} | {more[3]} |")
 

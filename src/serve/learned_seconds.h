@@ -1,5 +1,5 @@
-/* Seconds that a server has measured of its jobs, for the forecasts of later ones, and their text
- * in JSON, which the queue keeps for the next start. Functions of numbers and text. */
+/* Seconds that a server has measured of its jobs, for the forecasts of later ones. The queue keeps
+ * them as a text in JSON for the next start. Functions of numbers and text. */
 #ifndef WEFT_SERVE_LEARNED_SECONDS_H
 #define WEFT_SERVE_LEARNED_SECONDS_H
 

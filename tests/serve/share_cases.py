@@ -184,6 +184,38 @@ def ranks_change_between_steps():
     ends(s)
 
 
+def learned_seconds_survive_a_restart():
+    """The price of the slow machine is far above the measured seconds. They hold after SIGTERM and SIGKILL, not for another cluster."""
+    def seconds(s):
+        price = s.call("POST", "/v1/jobs/price", VIDEO)
+        return (price["expected_end"] - price["expected_start"]) / price["seconds"]
+
+    for policy in ("share", "edf"):
+        options = ("--ranks", "2") if policy == "share" else ()
+        start = lambda cluster: Server(policy, "--policy", policy, "--on", cluster, *options)
+        for name in "slow.yaml", "other.yaml":
+            with open(name, "w") as f:
+                f.write(CLUSTER)
+        s = start("slow.yaml")
+        assert seconds(s) > 0.9, seconds(s)
+        # the first job of a worker counts until another one is known
+        for seed in range(2):
+            job, = s.finish(s.call("POST", "/v1/jobs", dict(VIDEO, seed=seed))["id"])
+            assert job["status"] == "completed", job
+        assert seconds(s) < 0.5, seconds(s)
+        assert s.stop() == 130
+        s = start("slow.yaml")
+        assert seconds(s) < 0.5, seconds(s)
+        job, = s.finish(s.call("POST", "/v1/jobs", dict(VIDEO, seed=2))["id"])
+        s.kill()
+        s = start("slow.yaml")
+        assert seconds(s) < 0.5, seconds(s)
+        assert s.stop() == 130
+        s = start("other.yaml")
+        assert seconds(s) > 0.9, seconds(s)
+        assert s.stop() == 130
+
+
 def refusals():
     for code, *options in (("option-no-effect", "--elastic", "--policy", "edf"), ("option-invalid", "--policy", "share"),
                            ("option-invalid", "--policy", "share", "--ranks", "9"),
