@@ -144,7 +144,7 @@ weft_rank_seconds weft_rank_table_of(const weft_rank_table *t, int degree)
         s.step = t->at[run].step;
         s.slowness = t->at[run].slowness;
     } else if (run >= 0) {
-        s.pace = mean_pace(&t->at[run]);
+        s.pace = sqrt(mean_pace(&t->at[run]));
     }
     s.count = run >= 0;
     s.warm = warm >= 0 ? t->at[warm].warm : 0;

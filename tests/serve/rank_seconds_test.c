@@ -83,6 +83,11 @@ Test(rank_seconds, what_is_unknown_is_like_other_ranks)
     cr_assert(s.pace > 1 && s.step == 0 && s.slowness == 1, "a pace alone");
     cr_assert_eq(s.ending, s.pace);
     cr_assert(s.cold == 3 && s.warm == 1.5);
+    t.at[1] = (weft_rank_seconds){0};
+    weft_rank_seconds_add(&t.at[1], &(weft_rank_run){0.5, 20, 0, 4.5});
+    cr_assert_float_eq(weft_rank_table_of(&t, 0).pace, 3, 1e-9);
+    cr_assert_float_eq(weft_rank_seconds_of(&t.at[1], 0.5, 20, 0), 4.5, 1e-6);
+    t.at[1] = learn(1, 0.5, 0.01, 9);
     s = weft_rank_table_of(&t, 1);
     cr_assert(s.step == t.at[1].step && s.slowness == t.at[1].slowness);
 }
