@@ -47,8 +47,8 @@ void weft_rank_seconds_add(weft_rank_seconds *seconds, const weft_rank_run *run)
 void weft_rank_mean_add(double *mean, int64_t *count, double value);
 /* The seconds on `1 << degree` ranks, without the runs. Unknown ones are taken from other numbers
  * of ranks, or else are a pace of 1 and starts of 0 seconds. The pace of another number of ranks is
- * rooted: half of its logarithm is expected to be the machine's. The other half is due to the number
- * of ranks, such as waits for each other. An unknown end has the pace. */
+ * rooted: half of its logarithm is expected to be the machine's. The other half is due to the
+ * number of ranks, such as waits for each other. An unknown end has the pace. */
 weft_rank_seconds weft_rank_table_of(const weft_rank_table *table, int degree);
 /* Seconds of steps. */
 double weft_rank_seconds_of(const weft_rank_seconds *seconds, double predicted, double steps,
