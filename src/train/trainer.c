@@ -72,7 +72,7 @@ typedef struct stage_run {
     weft_stage_state state;
     weft_cascade_train *cascades; /* steps are iterations of cascades; NULL: no cascades */
     char latents[512];            /* folder of the denoiser's latent cache */
-    char pairs[512];              /* of the second data set (weft_run_pair_of); "": none */
+    char pairs[WEFT_RUN_PAIRS][512]; /* of further data sets (weft_run_pairs_of); "": none */
     weft_source_metrics sources;  /* of the loader, on rank 0 */
 } stage_run;
 
@@ -450,19 +450,27 @@ static weft_status begin_steps(trainer *t, const stage_run *first)
     return weft_run_checkpoints_resume(&t->checkpoints, c->store, &c->progress);
 }
 
-/* Encodes the clips of both data sets that are not cached. */
+/* Encodes the clips of all data sets that are not cached. */
 static weft_status ensure_latents(weft_train_context *c, stage_run *s)
 {
     const weft_train_stage *stage = s->state.train_stage;
     WEFT_TRY(weft_latents_ensure(c->run, &c->models, stage, &c->exec, s->latents));
-    const weft_run_pair pair = weft_run_pair_of(c->run, &c->models);
-    if (!pair.path)
-        return WEFT_OK;
-    const weft_run second = weft_run_pair_run(c->run, &pair);
+    weft_run_pair pair[WEFT_RUN_PAIRS];
+    const int pairs = weft_run_pairs_of(c->run, &c->models, pair);
     const weft_run_models models = weft_run_pair_models(&c->models);
-    WEFT_TRY(weft_latents_ensure(&second, &models, stage, &c->exec, s->pairs));
-    return weft_control_needs_grey(c->run, &c->models)
-               ? weft_grey_latents_ensure(c->run, &c->models, stage, &c->exec, s->pairs)
+    for (int i = 0; i < pairs; i++) {
+        weft_train_stage own;
+        if (!weft_run_pair_cached(&pair[i]))
+            continue;
+        const weft_run second = weft_run_pair_run(c->run, &pair[i]);
+        WEFT_TRY(weft_run_pair_stage(&pair[i], stage, &own));
+        const weft_status_code status =
+            weft_latents_ensure(&second, &models, &own, &c->exec, s->pairs[i]);
+        weft_run_pair_stage_free(&pair[i], &own);
+        WEFT_TRY(status);
+    }
+    return pairs && weft_control_needs_grey(c->run, &c->models)
+               ? weft_grey_latents_ensure(c->run, &c->models, stage, &c->exec, s->pairs[0])
                : WEFT_OK;
 }
 

@@ -313,18 +313,22 @@ static weft_status encode_given(weft_character *c, weft_visual_condition *g, int
     return WEFT_OK;
 }
 
-/* How much of the mask's pixel is kept: 1 for black, 0 for white. */
-static weft_status kept_at(video *mask, int64_t frame, int64_t y, int64_t x, float *kept)
+float weft_character_kept(const float rgb[3])
 {
-    const int64_t at[3] = {frame, y, x}, one[3] = {1, 1, 1};
-    float rgb[3];
     uint32_t level[3];
-    WEFT_TRY(video_box(mask, at, one, rgb));
     for (int i = 0; i < 3; i++)
         level[i] = (uint32_t)lrintf((rgb[i] + 1) * 127.5f);
     /* luma of ITU-R BT.601 in 16 bits, as the reference's image library rounds it */
     const uint32_t grey = (level[0] * 19595 + level[1] * 38470 + level[2] * 7471 + 0x8000) >> 16;
-    *kept = 1 - (float)grey / 255;
+    return 1 - (float)grey / 255;
+}
+
+static weft_status kept_at(video *mask, int64_t frame, int64_t y, int64_t x, float *kept)
+{
+    const int64_t at[3] = {frame, y, x}, one[3] = {1, 1, 1};
+    float rgb[3];
+    WEFT_TRY(video_box(mask, at, one, rgb));
+    *kept = weft_character_kept(rgb);
     return WEFT_OK;
 }
 

@@ -27,4 +27,7 @@ weft_status weft_character_read(weft_character *character, weft_visual_condition
                                 int64_t window, const float *carried);
 void weft_character_free(weft_character *character); /* accepts NULL */
 
+/* How much of a pixel of a mask is kept: 1 for black, 0 for white. Colours in [-1,1]. */
+float weft_character_kept(const float rgb[3]);
+
 #endif

@@ -86,6 +86,25 @@ static void vocoder_folder(const weft_run *run, char *folder, size_t bytes)
              given ? "" : "/../vocoder");
 }
 
+/* Copies the image encoder and its preprocessing. */
+static weft_status write_image_encoder(const weft_export *e, const char *folder)
+{
+    static const char *const processors[] = {"image_processor", "feature_extractor"};
+    const char *encoder = e->run->control.image_encoder;
+    char from[1024], path[700];
+    if (!e->models->image_tokens)
+        return WEFT_OK;
+    snprintf(path, sizeof path, "%s/image_encoder", folder);
+    WEFT_TRY(copy_files(encoder, path, of_model));
+    for (int i = 0; i < WEFT_COUNT(processors); i++) {
+        snprintf(from, sizeof from, "%s/../%s", encoder, processors[i]);
+        snprintf(path, sizeof path, "%s/%s", folder, processors[i]);
+        if (weft_path_is_dir(from))
+            WEFT_TRY(copy_files(from, path, of_model));
+    }
+    return WEFT_OK;
+}
+
 /* Adds the models of the sound to the index. */
 static weft_status index_sound(const weft_export *e, json_t *index)
 {
@@ -134,6 +153,10 @@ static weft_status write_index(const weft_export *e, const char *folder)
     add_to_index(index, m->autoencoder.family->scope, &m->autoencoder);
     if (weft_run_uses_identity(m))
         add_to_index(index, m->identity.family->scope, &m->identity);
+    if (m->image_tokens)
+        json_object_set_new(index, "image_encoder",
+                            json_pack("[s,s]", m->image_encoder.family->library,
+                                      m->image_encoder.family->class_name));
     WEFT_TRY(index_sound(e, index));
     for (int r = 0; r < m->text.encoders; r++) {
         const weft_text_encoder *encoder = &m->text.encoder[r];
@@ -186,6 +209,7 @@ static weft_status write_rest(const weft_export *e, const char *folder)
     snprintf(path, sizeof path, "%s/%s", folder, e->models->autoencoder.family->scope);
     WEFT_TRY(copy_files(e->run->autoencoder.weights, path, of_model));
     WEFT_TRY(write_sound(e, folder));
+    WEFT_TRY(write_image_encoder(e, folder));
     for (int r = 0; r < e->models->text.encoders; r++)
         WEFT_TRY(write_text_encoder(e, folder, r));
     snprintf(path, sizeof path, "%s/scheduler", folder);
@@ -359,6 +383,7 @@ static void print_generate(const weft_export *e, const char *model, const char *
                     "weft generate --model %s%s%s%s%s%s%s --prompt \"TEXT\" --out video.mp4", model,
                     lora ? " --lora " : "", lora ? lora : "",
                     run->condition == WEFT_CONDITION_FIRST_FRAME ? " --image FILE"
+                    : e->models->lead ? " --image FILE --control FILE --face FILE"
                     : run->condition == WEFT_CONDITION_CONTROL   ? " --control FILE"
                                                                  : "",
                     weft_run_uses_identity(e->models) ? " --identity-image FILE" : "",

@@ -167,21 +167,39 @@ static json_t *blend_of(const weft_run_data *data)
     return json_pack("{s:s, s:o}", "kind", weft_blend_names[data->blend], "sources", sources);
 }
 
-/* Adds the contents of the second data set. */
+/* Adds the contents of a further data set. */
 static weft_status add_pair(const weft_run *run, const weft_run_pair *pair, json_t *m)
 {
     const weft_run second = weft_run_pair_run(run, pair);
     weft_dataset *dataset;
     WEFT_TRY(weft_run_data_open(&second.data, &dataset));
-    json_object_set_new(m, "pair", weft_hash_text(weft_dataset_fingerprint(dataset)));
+    /* the sets of a control or a preference have the key "pair"; others are control.NAME */
+    json_object_set_new(m, strchr(pair->key, '.') && !weft_run_prefers(run) ? pair->key : "pair",
+                        weft_hash_text(weft_dataset_fingerprint(dataset)));
     weft_dataset_close(dataset);
+    return WEFT_OK;
+}
+
+/* Adds the contents of all further data sets that differ from the first one, and the image
+ * encoder. */
+static weft_status add_pairs(const weft_run *run, const weft_run_models *models, json_t *m)
+{
+    weft_run_pair pair[WEFT_RUN_PAIRS];
+    const int pairs = weft_run_pairs_of(run, models, pair);
+    json_t *hash;
+    for (int i = 0; i < pairs; i++)
+        if (pair[i].path != run->data.path)
+            WEFT_TRY(add_pair(run, &pair[i], m));
+    if (!models->image_tokens)
+        return WEFT_OK;
+    WEFT_TRY(hash_model(run->control.image_encoder, &hash));
+    json_object_set_new(m, "image_encoder", hash);
     return WEFT_OK;
 }
 
 weft_status weft_provenance_make(const weft_run *run, const weft_run_models *models,
                                  uint64_t fingerprint, json_t **made_of)
 {
-    const weft_run_pair pair = weft_run_pair_of(run, models);
     json_t *m = json_object(), *train_stages = json_array(), *hash;
     weft_status_code status = WEFT_OK;
     json_object_set_new(m, "data", weft_hash_text(fingerprint));
@@ -202,8 +220,7 @@ weft_status weft_provenance_make(const weft_run *run, const weft_run_models *mod
         json_object_set_new(m, "base", hash);
     }
     json_object_set_new(m, "lora", lora_of(&run->transformer.lora));
-    if (pair.path && !pair.first_only)
-        WEFT_GO(add_pair(run, &pair, m));
+    WEFT_GO(add_pairs(run, models, m));
     if (weft_run_uses_lpips(run)) {
         WEFT_GO(hash_lpips(&run->loss.lpips, &hash));
         json_object_set_new(m, "lpips", hash);
@@ -286,6 +303,11 @@ weft_status weft_provenance_check(const json_t *before, const json_t *now, bool 
         {"connectors", "the text connectors changed (weights or config)"},
         {"tile", "autoencoder.tile changed, and with it the latents where tiles overlap"},
         {"pair", "the clips of preference.rejected or of control changed"},
+        {"control.image", "the images of control.image changed"},
+        {"control.face", "the clips of control.face changed"},
+        {"control.background", "the clips of control.background changed"},
+        {"control.mask", "the clips of control.mask changed"},
+        {"image_encoder", "the image encoder changed"},
         {"base", "the initial weights changed (files or config)"},
         {"lpips", "the networks of loss.lpips changed (files)"},
         {"text_encoder", "the text encoder changed (weights or config)"},

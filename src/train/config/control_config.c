@@ -4,7 +4,22 @@
 
 static const weft_key control_keys[] = {
     {"path", WEFT_KEY_STRING, offsetof(weft_control_config, path), "", "",
-     "data set with the control video of every clip of data.path, under the same keys"},
+     "data set with the control video of every clip of data.path, under the same keys; poses for "
+     "Wan Animate"},
+    {"face", WEFT_KEY_STRING, offsetof(weft_control_config, face), "", "",
+     "Wan Animate: data set with the video of the face of every clip, which has at least as many "
+     "frames. It is decoded in every step"},
+    {"image", WEFT_KEY_STRING, offsetof(weft_control_config, image), "", "",
+     "Wan Animate: data set with an image of the character for every clip; the first frame of a "
+     "video counts. Empty: the first frame of the clip"},
+    {"background", WEFT_KEY_STRING, offsetof(weft_control_config, background), "", "",
+     "Wan Animate: data set with a video of the background for every clip, in which the character "
+     "is replaced; needs mask"},
+    {"mask", WEFT_KEY_STRING, offsetof(weft_control_config, mask), "", "",
+     "Wan Animate: data set with a video for every clip that is white where the character is, and "
+     "black where the background is kept"},
+    {"image_encoder", WEFT_KEY_STRING, offsetof(weft_control_config, image_encoder), "", "",
+     "Wan Animate: folder of the image encoder, for a transformer with image_dim; it is frozen"},
 };
 const weft_section weft_control_section = {"control",
                                            "control videos of a transformer, such as depth, edges "
@@ -20,12 +35,66 @@ static weft_status conflict(const char *path, const char *key)
                       "it cannot be combined with condition: control. Remove one of the two.");
 }
 
+static bool has(const char *text)
+{
+    return text && text[0];
+}
+
+/* The first key with a value among those that only models take that move a character. */
+static const char *moving_key(const weft_control_config *c)
+{
+    return has(c->face)            ? "control.face"
+           : has(c->image)         ? "control.image"
+           : has(c->background)    ? "control.background"
+           : has(c->mask)          ? "control.mask"
+           : has(c->image_encoder) ? "control.image_encoder"
+                                   : NULL;
+}
+
+weft_status weft_control_check_sets(const weft_control_config *c, bool moves, bool tokens,
+                                    const char *class_name, const char *path)
+{
+    const char *key = moving_key(c);
+    if (!moves)
+        return key ? weft_error(WEFT_MSG_CONFIG_NO_EFFECT, WEFT_AT(.file = path, .key = key),
+                                "%s takes a control video only. Remove the key, or train "
+                                "WanAnimateTransformer3DModel.",
+                                class_name)
+                   : WEFT_OK;
+    if (!has(c->face))
+        return weft_error(WEFT_MSG_CONFIG_MISSING_KEY, WEFT_AT(.file = path, .key = "control.face"),
+                          "%s moves a character by poses and by a face. Give the data set with "
+                          "the videos of faces, with the keys of data.path: control: {path: POSES, "
+                          "face: FACES}.",
+                          class_name);
+    if (has(c->background) != has(c->mask))
+        return weft_error(WEFT_MSG_CONFIG_MISSING_KEY,
+                          WEFT_AT(.file = path,
+                                  .key = has(c->mask) ? "control.background" : "control.mask"),
+                          "the character is replaced where the mask is white in the background, "
+                          "which needs both sets. Give both keys, or none.");
+    if (tokens && !has(c->image_encoder))
+        return weft_error(WEFT_MSG_CONFIG_MISSING_KEY,
+                          WEFT_AT(.file = path, .key = "control.image_encoder"),
+                          "this %s takes tokens of the image (image_dim). Give the folder of the "
+                          "encoder, such as FOLDER/image_encoder of the published model.",
+                          class_name);
+    if (!tokens && has(c->image_encoder))
+        return weft_error(WEFT_MSG_CONFIG_NO_EFFECT,
+                          WEFT_AT(.file = path, .key = "control.image_encoder"),
+                          "this %s takes no tokens of an image: its config has no image_dim. "
+                          "Remove the key.",
+                          class_name);
+    return WEFT_OK;
+}
+
 weft_status weft_control_check(const weft_run *run, const char *path)
 {
-    const bool given = run->control.path && run->control.path[0];
+    const bool given = has(run->control.path);
+    const char *other = given ? "control" : moving_key(&run->control);
     if (run->condition != WEFT_CONDITION_CONTROL)
-        return given
-                   ? weft_error(WEFT_MSG_CONFIG_NO_EFFECT, WEFT_AT(.file = path, .key = "control"),
+        return other
+                   ? weft_error(WEFT_MSG_CONFIG_NO_EFFECT, WEFT_AT(.file = path, .key = other),
                                 "control videos have no effect without condition: control. Add it.")
                    : WEFT_OK;
     if (!given)

@@ -28,6 +28,9 @@ typedef struct weft_run_data {
     weft_row_packing packing;
     /* Frames after the first are grey (train/graph/run_pair.h). Not a key */
     bool first_only;
+    /* Folder of an image encoder of the first frames (train/graph/run_pair.h); NULL: none. Not a
+     * key */
+    const char *image_encoder;
     bool group_reads; /* ranks with the same samples read each sample once and exchange them */
 } weft_run_data;
 

@@ -1,6 +1,7 @@
 #include "train/graph/control.h"
 
 #include "graph/builder_helpers.h"
+#include "train/graph/character_inputs.h"
 
 /* Channels of WEFT_PORT_CONTROL. 0: the model has no such input. */
 static int64_t port_channels(const weft_model *model)
@@ -15,12 +16,13 @@ bool weft_control_needs_grey(const weft_run *run, const weft_run_models *m)
 {
     if (run->condition != WEFT_CONDITION_CONTROL) /* an autoencoder's run has no denoiser */
         return false;
+    if (weft_run_moves_character(m))
+        return !run->control.background[0];
     const int64_t channels = port_channels(&m->denoiser);
     return channels && channels != m->grid.channels;
 }
 
-/* Latents of the batch without the scale of the noise process. */
-static weft_value latents_input(weft_graph *g, const weft_run *run, const char *name,
+weft_value weft_control_latents(weft_graph *g, const weft_run *run, const char *name,
                                 weft_shape shape)
 {
     const double scale = weft_noise_process_scale(weft_run_process(run), &run->noise);
@@ -31,12 +33,12 @@ static weft_value latents_input(weft_graph *g, const weft_run *run, const char *
 weft_value weft_control_build(weft_graph *g, const weft_run *run, const weft_run_models *m,
                               weft_shape latents, weft_ports *ports)
 {
-    const weft_value control = latents_input(g, run, "batch.control", latents);
+    const weft_value control = weft_control_latents(g, run, "batch.control", latents);
     if (!weft_model_takes(&m->denoiser, WEFT_PORT_CONTROL))
         return control;
     if (!weft_control_needs_grey(run, m))
         return ports->at[WEFT_PORT_CONTROL] = control;
-    const weft_value grey = latents_input(g, run, "batch.grey", latents);
+    const weft_value grey = weft_control_latents(g, run, "batch.grey", latents);
     latents.dim[4] = m->grid.factor[1] * m->grid.factor[2];
     const weft_value part[] = {grey, control, weft_fill(g, WEFT_F32, latents, 1)};
     return ports->at[WEFT_PORT_CONTROL] = weft_concat(g, part, WEFT_COUNT(part), 4);

@@ -18,6 +18,9 @@ bool weft_control_needs_grey(const weft_run *run, const weft_run_models *models)
  * `latents`: shape of the data. */
 weft_value weft_control_build(weft_graph *g, const weft_run *run, const weft_run_models *models,
                               weft_shape latents, weft_ports *ports);
+/* Latents of the batch without the scale of the noise process. */
+weft_value weft_control_latents(weft_graph *g, const weft_run *run, const char *name,
+                                weft_shape shape);
 /* Rejects a denoiser without an input for controls of this autoencoder. */
 weft_status weft_control_check_models(const weft_run_models *models, const char *path);
 

@@ -83,11 +83,13 @@ static weft_value without_image(weft_graph *g, const weft_model *model, weft_val
 }
 
 /* Sets the denoiser's input with a control video. Its latents are channels after the noisy latents,
- * unless they have their own port. */
+ * unless they have their own port. `control` of a moved character: all channels after the noisy
+ * latents. */
 static void give_control(weft_graph *g, const weft_model *model, weft_value control, weft_ports *p)
 {
     const weft_value part[] = {p->at[WEFT_PORT_LATENTS], control};
-    if (!weft_model_takes(model, WEFT_PORT_CONTROL))
+    if (!weft_model_takes(model, WEFT_PORT_CONTROL) ||
+        weft_model_takes_port(model).form == WEFT_FRAME_CONDITION_CHARACTER)
         p->at[WEFT_PORT_LATENTS] = weft_concat(g, part, 2, 4);
 }
 

@@ -6,6 +6,7 @@
 #include "model/tiling.h"
 #include "train/config/packing_config.h"
 #include "train/config/run_model.h"
+#include "train/graph/character_inputs.h"
 #include "train/graph/control.h"
 #include "train/graph/denoiser_call.h"
 #include "train/graph/distillation.h"
@@ -96,7 +97,7 @@ weft_model_size weft_run_latent_size(const weft_run_models *m, const weft_bucket
 int64_t weft_run_tokens(const weft_run_models *m, const weft_bucket *b)
 {
     const weft_model_size s = weft_run_latent_size(m, b);
-    return (s.frames / m->patch.factor[0]) * (s.height / m->patch.factor[1]) *
+    return ((s.frames + m->lead) / m->patch.factor[0]) * (s.height / m->patch.factor[1]) *
            (s.width / m->patch.factor[2]);
 }
 
@@ -131,10 +132,14 @@ static weft_value add_balance(weft_graph *g, weft_value loss, const weft_ports *
     return weft_value_ok(balance) ? weft_add(g, loss, balance) : loss;
 }
 
-/* The latents of a control video, or of a first frame and grey frames. WEFT_NONE: none. */
+/* The latents of a control video, or of a first frame and grey frames, or all channels that a moved
+ * character has after the noisy latents `x`. WEFT_NONE: none. */
 static weft_value given_latents(weft_graph *g, const weft_run *run, const weft_run_models *m,
-                                weft_shape latents, weft_ports *p)
+                                const weft_model_size *size, weft_shape latents, weft_value x,
+                                weft_ports *p)
 {
+    if (weft_run_moves_character(m))
+        return weft_character_inputs_given(g, run, m, size, latents, x, p);
     if (run->condition == WEFT_CONDITION_CONTROL)
         return weft_control_build(g, run, m, latents, p);
     return m->grey_rest ? weft_input(g, "batch.first_frame", WEFT_F32, latents) : WEFT_NONE;
@@ -143,7 +148,8 @@ static weft_value given_latents(weft_graph *g, const weft_run *run, const weft_r
 static weft_value denoiser_loss(weft_graph *g, const weft_run *run, const weft_run_models *m,
                                 const weft_bucket *s)
 {
-    const weft_model_size size = weft_run_latent_size(m, s);
+    weft_model_size size = weft_run_latent_size(m, s);
+    size.frames += m->lead;
     const weft_noise_process *noise_process = weft_run_process(run);
     const weft_noise_process_config noised =
         weft_noise_process_resolve(noise_process, &run->noise, weft_run_tokens(m, s));
@@ -151,7 +157,8 @@ static weft_value denoiser_loss(weft_graph *g, const weft_run *run, const weft_r
     weft_ports p = weft_ports_none();
     weft_shape latents = weft_model_shape(model, &size, WEFT_PORT_LATENTS);
     latents.dim[4] = m->grid.channels; /* without channels of image conditioning */
-    weft_value x = weft_input(g, "batch.latents", WEFT_F32, latents);
+    weft_value x = weft_run_moves_character(m) ? weft_character_inputs_data(g, m, latents)
+                                               : weft_input(g, "batch.latents", WEFT_F32, latents);
     if (m->text_precomputed)
         weft_text_conditioning_inputs(g, &m->text, model, &size, "batch.", &p);
     else
@@ -160,7 +167,7 @@ static weft_value denoiser_loss(weft_graph *g, const weft_run *run, const weft_r
     if (weft_run_uses_identity(m))
         add_identity(g, run, m, x, key, &p);
     weft_value noise = weft_random_like(g, WEFT_OP_RANDOM_NORMAL, key, WEFT_RNG_NOISE, latents);
-    const weft_value given = given_latents(g, run, m, latents, &p);
+    const weft_value given = given_latents(g, run, m, &size, latents, x, &p);
     if (run->distill.method) {
         weft_distillation d = {run, m, &noised.flow, x, given, noise, key, p, weft_ports_none()};
         if (weft_distillation_guides(run))
@@ -311,6 +318,7 @@ void weft_run_models_connect(weft_run_models *m)
     for (int r = 0; r < m->text.encoders && !m->text_precomputed; r++)
         add_recipes(m, m->text.encoder[r].model.family);
     m->patch = weft_model_grid(&m->denoiser);
+    m->lead = weft_run_moves_character(m);
 }
 
 /* Checks that the models support first-frame conditioning, and the denoiser's number of input
@@ -409,13 +417,17 @@ static weft_status check_clean_blocks(const weft_run *run, const weft_run_models
 static weft_status check_denoiser(const weft_run *run, const weft_run_models *m, const char *path)
 {
     const bool controlled = run->condition == WEFT_CONDITION_CONTROL;
-    weft_port ports[5 + WEFT_MAX_CONDITIONING] = {WEFT_PORT_LATENTS, WEFT_PORT_TIMESTEP,
+    weft_port ports[7 + WEFT_MAX_CONDITIONING] = {WEFT_PORT_LATENTS, WEFT_PORT_TIMESTEP,
                                                   WEFT_PORT_GUIDANCE};
     int count = 3;
     for (int i = 0; i < m->text.entries; i++)
         ports[count++] = m->text.entry[i].port;
     if (controlled)
         ports[count++] = WEFT_PORT_CONTROL;
+    if (weft_run_moves_character(m)) {
+        ports[count++] = WEFT_PORT_FACE;
+        ports[count++] = WEFT_PORT_IMAGE;
+    }
     if (weft_run_has_sound(&m->sound))
         ports[count++] = WEFT_PORT_AUDIO;
     WEFT_TRY(weft_model_accepts(&m->denoiser, ports, count, "train"));
@@ -433,7 +445,7 @@ static weft_status check_denoiser(const weft_run *run, const weft_run_models *m,
                               ? "; condition: first_frame provides the others"
                               : "");
     if (controlled)
-        return weft_control_check_models(m, path);
+        return weft_run_moves_character(m) ? WEFT_OK : weft_control_check_models(m, path);
     if (run->condition == WEFT_CONDITION_CLEAN_BLOCKS)
         return check_clean_blocks(run, m, path);
     if (!conditioned && weft_model_takes_port(&m->denoiser).form == WEFT_FRAME_CONDITION_IMPLICIT)
@@ -635,8 +647,10 @@ weft_status weft_run_models_read(const weft_run *run, const char *path, weft_run
         WEFT_TRY(read_identity(run, path, &m));
     weft_run_models_connect(&m);
     WEFT_TRY(find_rest(run, &m));
-    if (weft_run_trains_denoiser(&m))
+    if (weft_run_trains_denoiser(&m)) {
+        WEFT_TRY(weft_character_inputs_read(run, &m, path));
         WEFT_TRY(check_denoiser(run, &m, path));
+    }
     WEFT_TRY(
         weft_run_check_sizes(run, path, &m.grid, weft_run_trains_denoiser(&m) ? &m.patch : NULL));
     WEFT_TRY(check_tiles(run, &m, path));

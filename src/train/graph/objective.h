@@ -18,6 +18,8 @@ typedef struct weft_run_models {
     /* condition: first_frame on channels: the other frames are grey before they are encoded, as in
      * published models; otherwise their latents are zeros */
     bool grey_rest;
+    weft_model image_encoder; /* of a character; family NULL: none */
+    int64_t image_tokens;     /* of image_encoder; 0: none */
     weft_model teacher;    /* distill.teacher; family NULL: the denoiser with its first weights */
     bool partly_trained;   /* the trained model has frozen parameters or a LoRA */
     bool text_precomputed; /* all text encoders are frozen, and embeddings are inputs */
@@ -25,6 +27,7 @@ typedef struct weft_run_models {
     /* Set by weft_run_models_connect: */
     weft_grid grid;                                   /* autoencoder: pixels to latents */
     weft_grid patch;                                  /* denoiser: latents to tokens */
+    int64_t lead; /* latent frames of the denoiser before the clip: the image of a character */
     const weft_recipe_list *recipe[WEFT_RUN_RECIPES]; /* recipes of the trained models */
     int recipes;
 } weft_run_models;
@@ -43,7 +46,7 @@ static inline bool weft_run_uses_identity(const weft_run_models *models)
 {
     return models->identity.family != NULL;
 }
-/* Latent size of one sample of a bucket, and the number of the denoiser's tokens for this size. */
+/* Latent size of one sample of a bucket, without `lead`, and the number of the denoiser's tokens for this size. */
 weft_model_size weft_run_latent_size(const weft_run_models *models, const weft_bucket *bucket);
 int64_t weft_run_tokens(const weft_run_models *models, const weft_bucket *bucket);
 
@@ -60,6 +63,8 @@ int64_t weft_run_tokens(const weft_run_models *models, const weft_bucket *bucket
  *   batch.rejected f32, like batch.latents: the other clips, with preference.rejected
  *   batch.control, batch.grey f32, like batch.latents: control videos, and grey frames
  *                 (train/graph/control.h), with condition: control
+ *   batch.image, batch.face, ...: of a model that moves a character
+ *                 (train/graph/character_inputs.h)
  *   batch.first_frame f32, like batch.latents: the first frame of each clip, followed by grey
  *                 frames, with grey_rest
  *   batch.sound, batch.with_sound, batch.sound_key: the sound (train/graph/sound_stream.h)

@@ -1,20 +1,42 @@
-/* A second data set with a clip for each clip of data.path, whose latents are also an input. */
+/* Further data sets with a clip for each clip of data.path, which are also inputs. */
 #ifndef WEFT_TRAIN_GRAPH_RUN_PAIR_H
 #define WEFT_TRAIN_GRAPH_RUN_PAIR_H
 
 #include "train/graph/objective.h"
 
+enum { WEFT_RUN_PAIRS = 5 };
+
+typedef enum weft_pair_kind {
+    WEFT_PAIR_LATENTS, /* latents of the clips */
+    WEFT_PAIR_STILLS,  /* latents of the first frames, and tokens of an image encoder */
+    WEFT_PAIR_FRAMES,  /* the frames, decoded in every step */
+    WEFT_PAIR_MARKS,   /* the frames of masks, decoded in every step: how much is kept */
+} weft_pair_kind;
+
 typedef struct weft_run_pair {
-    const char *path;  /* NULL: none */
+    const char *path;
     const char *key;   /* of the config */
     const char *input; /* of the training programs */
-    bool first_only;   /* the clips of data.path, with grey frames after the first one */
+    weft_pair_kind kind;
+    bool first_only; /* the clips of data.path, with grey frames after the first one */
 } weft_run_pair;
 
-weft_run_pair weft_run_pair_of(const weft_run *run, const weft_run_models *models);
-/* Returns the run with the second data set as its data, and its models without encoded captions,
+/* Whether the latents of a pair are in a cache. */
+static inline bool weft_run_pair_cached(const weft_run_pair *pair)
+{
+    return pair->kind == WEFT_PAIR_LATENTS || pair->kind == WEFT_PAIR_STILLS;
+}
+/* Fills `pair` and returns the number of sets. */
+int weft_run_pairs_of(const weft_run *run, const weft_run_models *models,
+                      weft_run_pair pair[WEFT_RUN_PAIRS]);
+/* Returns the run with a further data set as its data, and its models without encoded captions,
  * which the first data set has. */
 weft_run weft_run_pair_run(const weft_run *run, const weft_run_pair *pair);
 weft_run_models weft_run_pair_models(const weft_run_models *models);
+/* Sets the training stage with the sizes of a pair: for WEFT_PAIR_STILLS one frame in each size.
+ * Free with weft_run_pair_stage_free. */
+weft_status weft_run_pair_stage(const weft_run_pair *pair, const weft_train_stage *stage,
+                                weft_train_stage *own);
+void weft_run_pair_stage_free(const weft_run_pair *pair, weft_train_stage *own);
 
 #endif

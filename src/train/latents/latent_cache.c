@@ -15,6 +15,7 @@
 #include "storage/storage_json.h"
 #include "train/config/run_model.h"
 #include "train/latents/latent_cache_folder.h"
+#include "train/latents/character_tokens.h"
 #include "train/latents/sound_latents.h"
 #include "train/monitor/data_report.h"
 
@@ -54,6 +55,7 @@ typedef struct encoding {
     float *embeddings;             /* (batch, floats) of the last captions */
     const weft_run_models *models; /* of the cache, with sound */
     weft_sound_latents sound;
+    weft_character_tokens image;
     weft_store *store;
     int buckets;
     weft_step *step;        /* VAE steps by bucket */
@@ -237,6 +239,8 @@ static weft_status plan_encoding(encoding *e, const weft_model *vae, const weft_
     }
     if (e->models)
         WEFT_TRY(weft_sound_latents_plan(e->run, e->models, s, e->here.backend, &e->sound));
+    if (e->models)
+        WEFT_TRY(weft_character_tokens_plan(e->run, e->models, e->here.backend, &e->image));
     for (int i = 0; text && i < text->encoders; i++)
         WEFT_TRY(weft_step_plan(weft_text_graph(e->run, text, i, e->batch), NULL, &e->here,
                                 &e->text[i]));
@@ -279,6 +283,7 @@ static void close_encoding(encoding *e)
         weft_step_free(&e->text[i]);
     weft_tokenizer_set_close(&e->tokenizers);
     weft_sound_latents_free(&e->sound);
+    weft_character_tokens_free(&e->image);
     weft_free(e->embeddings);
     weft_free(e->made);
     weft_free(e->vae);
@@ -299,8 +304,8 @@ weft_status weft_latents_bytes(const weft_run *run, const weft_run_models *model
     WEFT_GO(plan_encoding(&e, &models->autoencoder, train_stage));
     WEFT_GO(make_loader(&e, &l));
     const weft_loader_plan loader = weft_loader_plan_make(&l.config, l.rank, l.ranks, 3);
-    *bytes = vae_bytes(&e) + text_bytes(&e) + weft_sound_latents_bytes(&e.sound) + loader.bytes +
-             loader.clip_bytes;
+    *bytes = vae_bytes(&e) + text_bytes(&e) + weft_sound_latents_bytes(&e.sound) +
+             weft_character_tokens_bytes(&e.image) + loader.bytes + loader.clip_bytes;
 out:
     encoding_loader_free(&l);
     close_encoding(&e);
@@ -520,6 +525,9 @@ static weft_status encode_next(encoding *e, const float **latents, const char *c
     if (captions)
         *captions = batch.caption;
     e->bucket = batch.bucket;
+    if (e->apart && e->global[0] >= 0)
+        WEFT_TRY(weft_character_tokens_encode(&e->image, batch.video, e->size[batch.bucket].height,
+                                          e->size[batch.bucket].width));
     e->latent_count = weft_shape_count(&e->latent) / e->batch;
     if (e->apart)
         e->done += fresh_samples(e, &batch);
@@ -619,6 +627,9 @@ static weft_status add_sample(encoding *e, weft_shard_file *shard, int64_t index
     weft_part_bytes bytes = {0};
     weft_status_code status = WEFT_OK;
     WEFT_GO(add_array(shard, sample->key, WEFT_LATENT_PART, 4, e->latent.dim + 1, latent));
+    if (e->image.made.rank)
+        WEFT_GO(add_array(shard, sample->key, WEFT_IMAGE_PART, 2, e->image.made.dim + 1,
+                          e->image.tokens));
     if (text)
         WEFT_GO(add_conditioning(e, shard, sample, text));
     if (json) {

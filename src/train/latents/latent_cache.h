@@ -17,10 +17,9 @@
 #ifndef WEFT_TRAIN_LATENTS_LATENT_CACHE_H
 #define WEFT_TRAIN_LATENTS_LATENT_CACHE_H
 
+#include "train/step/paired_latents.h"
 #include "train/step/train_step.h"
 
-/* f32 (T',Y',X',Z): the posterior's mean, not normalised. */
-#define WEFT_LATENT_PART "latent.npy"
 /* f32: text conditioning of the caption, if all text encoders are frozen. (L,D) for a single
  * embedding, otherwise packed (prompt/text_conditioning.h). */
 #define WEFT_TEXT_PART "text.npy"

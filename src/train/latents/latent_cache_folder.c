@@ -96,6 +96,8 @@ static weft_status cache_key(const weft_run *run, const weft_run_models *models,
     }
     if (run->data.first_only)
         weft_buf_printf(&what, "first frame|");
+    if (run->data.image_encoder)
+        weft_buf_printf(&what, "image tokens|");
     if (models->text_precomputed)
         put_prefixes(&run->data, &what);
     if (run->precision == WEFT_PRECISION_TF32)
@@ -115,6 +117,8 @@ static weft_status cache_key(const weft_run *run, const weft_run_models *models,
     WEFT_GO(hash_weights(state, run->autoencoder.weights));
     if (weft_run_has_sound(&models->sound))
         WEFT_GO(hash_weights(state, run->sound.autoencoder));
+    if (run->data.image_encoder)
+        WEFT_GO(hash_weights(state, run->data.image_encoder));
     for (int r = 0; models->text_precomputed && r < c->encoders; r++) {
         uint64_t text_hash;
         WEFT_GO(hash_weights(state, weft_run_text(run, r)->weights));
@@ -474,12 +478,29 @@ static weft_status is_complete(const weft_run *run, const weft_run_models *model
     return weft_latent_cache_has(folder, COMPLETE, complete);
 }
 
+/* Whether the caches of the further data sets are complete. */
+static weft_status are_pairs_complete(const weft_run *run, const weft_run_models *models,
+                                      const weft_train_stage *train_stage, bool *complete)
+{
+    weft_run_pair pair[WEFT_RUN_PAIRS];
+    const int pairs = weft_run_pairs_of(run, models, pair);
+    const weft_run_models second_models = weft_run_pair_models(models);
+    for (int i = 0; i < pairs && *complete; i++) {
+        weft_train_stage own;
+        if (!weft_run_pair_cached(&pair[i]))
+            continue;
+        const weft_run second = weft_run_pair_run(run, &pair[i]);
+        WEFT_TRY(weft_run_pair_stage(&pair[i], train_stage, &own));
+        const weft_status_code status = is_complete(&second, &second_models, &own, complete);
+        weft_run_pair_stage_free(&pair[i], &own);
+        WEFT_TRY(status);
+    }
+    return WEFT_OK;
+}
+
 weft_status weft_latents_encoded(const weft_run *run, const weft_run_models *models, bool *encoded)
 {
     char root[512];
-    const weft_run_pair pair = weft_run_pair_of(run, models);
-    const weft_run second = weft_run_pair_run(run, &pair);
-    const weft_run_models second_models = weft_run_pair_models(models);
     const int length = run->data.latents[0] ? snprintf(root, sizeof root, "%s", run->data.latents)
                                             : snprintf(root, sizeof root, "%s/latents", run->out);
     for (int64_t i = 0; i < run->train_stages.count; i++)
@@ -490,8 +511,8 @@ weft_status weft_latents_encoded(const weft_run *run, const weft_run_models *mod
     for (int64_t i = 0; i < run->train_stages.count; i++) {
         const weft_train_stage *train_stage = (const weft_train_stage *)run->train_stages.item + i;
         WEFT_TRY(is_complete(run, models, train_stage, &encoded[i]));
-        if (encoded[i] && pair.path)
-            WEFT_TRY(is_complete(&second, &second_models, train_stage, &encoded[i]));
+        if (encoded[i])
+            WEFT_TRY(are_pairs_complete(run, models, train_stage, &encoded[i]));
     }
     return WEFT_OK;
 }

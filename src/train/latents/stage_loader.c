@@ -185,25 +185,43 @@ out:
     return status;
 }
 
-/* Opens the latents of the second data set. */
-static weft_status open_pairs(const weft_train_context *c, weft_stage_state *s, const char *folder)
+/* Frames of the longest clips of a stage. */
+static int64_t most_frames(const weft_train_stage *stage)
+{
+    int64_t most = 0;
+    for (int i = 0; i < weft_train_stage_bucket_count(stage); i++) {
+        const int64_t frames = weft_train_stage_bucket(stage, i)->frames;
+        most = frames > most ? frames : most;
+    }
+    return most;
+}
+
+/* Opens the further data sets. */
+static weft_status open_pairs(const weft_train_context *c, weft_stage_state *s,
+                              char folder[WEFT_RUN_PAIRS][512])
 {
     const int buckets = s->programs.buckets;
-    WEFT_TRY(weft_paired_latents_open(folder, WEFT_LATENT_PART,
-                                      weft_run_pair_of(c->run, &c->models).key,
-                                      weft_loader_dataset(s->loader), &s->pairs));
+    const weft_dataset *first = weft_loader_dataset(s->loader);
+    weft_run_pair pair[WEFT_RUN_PAIRS];
+    const int pairs = weft_run_pairs_of(c->run, &c->models, pair);
+    for (int i = 0; i < pairs; i++)
+        WEFT_TRY(weft_run_pair_cached(&pair[i])
+                     ? weft_paired_latents_open(folder[i], pair[i].key, pair[i].path, first,
+                                                &s->pair[i])
+                     : weft_paired_clips_open(c->run, &pair[i], first, most_frames(s->train_stage),
+                                              &s->clips[i]));
     if (!weft_control_needs_grey(c->run, &c->models))
         return WEFT_OK;
     s->grey = weft_calloc(buckets, sizeof *s->grey);
     WEFT_TRY(WEFT_ALLOCATED(s->grey, "%d buckets", buckets));
     for (int i = 0; i < buckets; i++)
-        WEFT_TRY(weft_grey_latents_read(&c->models, folder,
+        WEFT_TRY(weft_grey_latents_read(&c->models, *folder,
                                         weft_train_stage_bucket(s->train_stage, i), &s->grey[i]));
     return WEFT_OK;
 }
 
 static weft_status open_loader(const weft_train_context *c, weft_stage_state *s,
-                               const char *latents, const char *pairs, bool by_item)
+                               const char *latents, char pairs[WEFT_RUN_PAIRS][512], bool by_item)
 {
     loader_setup u;
     weft_status_code status = WEFT_OK;
@@ -221,7 +239,7 @@ static weft_status open_loader(const weft_train_context *c, weft_stage_state *s,
     WEFT_GO(weft_loader_open(&u.config, weft_comm_rank(c->exec.comm), weft_comm_ranks(c->exec.comm),
                              u.video ? NULL : WEFT_LATENT_PART, c->models.grid.channels,
                              &s->loader));
-    if (pairs[0])
+    if (pairs[0][0])
         WEFT_GO(open_pairs(c, s, pairs));
 out:
     setup_free(&u);
@@ -229,7 +247,7 @@ out:
 }
 
 weft_status weft_stage_loader_open(weft_train_context *c, weft_stage_state *s, const char *latents,
-                                   const char *pairs, bool by_item)
+                                   char pairs[WEFT_RUN_PAIRS][512], bool by_item)
 {
     const double fps = c->run->data.fps;
     WEFT_TRY(open_loader(c, s, latents, pairs, by_item));

@@ -5,11 +5,12 @@
 #include "train/step/stage_state.h"
 
 /* Collective. Opens stage->loader, sets the frame rate of the run and writes the data report.
- * `latents`: folder of the latent cache, if the stage reads one. `pairs`: folder of the latents of
- * the second data set (weft_run_pair_of); "": none. `by_item`: the rank that needs a clip loads it,
+ * `latents`: folder of the latent cache, if the stage reads one. `pairs`: folders of the latents of
+ * further data sets (weft_run_pairs_of). `by_item`: the rank that needs a clip loads it,
  * so batches have no items of this rank. */
 weft_status weft_stage_loader_open(weft_train_context *context, weft_stage_state *train_stage,
-                                   const char *latents, const char *pairs, bool by_item);
+                                   const char *latents, char pairs[WEFT_RUN_PAIRS][512],
+                                   bool by_item);
 /* Bytes that the loader of training stage `index` reserves for the batches of this rank. */
 weft_status weft_stage_loader_bytes(const weft_run *run, const weft_run_models *models,
                                     const weft_exec_config *exec, int64_t index,

@@ -12,7 +12,7 @@ typedef struct place {
 
 struct weft_paired_latents {
     weft_dataset *dataset;
-    const char *part, *key;
+    const char *key, *source;
     place *place; /* [count] sorted by id */
     int64_t count;
     weft_part_bytes bytes;
@@ -36,7 +36,7 @@ static weft_status check_all(const weft_paired_latents *l, const weft_dataset *f
         const weft_sample *sample = weft_dataset_at(first, i);
         if (!find(l, sample->id))
             return weft_error(
-                WEFT_MSG_CONFIG_VALUE, WEFT_AT(.key = l->key, .value = sample->key),
+                WEFT_MSG_CONFIG_VALUE, WEFT_AT(.file = l->source, .key = l->key, .value = sample->key),
                 "the data set has no usable clip \"%s\", which data.path has. Add the clip, or "
                 "remove the one of data.path.",
                 sample->key);
@@ -44,13 +44,13 @@ static weft_status check_all(const weft_paired_latents *l, const weft_dataset *f
     return WEFT_OK;
 }
 
-weft_status weft_paired_latents_open(const char *folder, const char *part, const char *key,
+weft_status weft_paired_latents_open(const char *folder, const char *key, const char *source,
                                      const weft_dataset *first, weft_paired_latents **out)
 {
     weft_paired_latents *l;
     weft_status_code status = WEFT_OK;
     WEFT_TRY(WEFT_NEW(l, 1, "paired latents"));
-    *l = (weft_paired_latents){.part = part, .key = key};
+    *l = (weft_paired_latents){.key = key, .source = source};
     WEFT_GO(weft_dataset_open(folder, NULL, false, &l->dataset));
     l->count = weft_dataset_count(l->dataset);
     WEFT_GO(WEFT_NEW(l->place, l->count + 1, "paired latents"));
@@ -75,11 +75,12 @@ void weft_paired_latents_close(weft_paired_latents *l)
     weft_free(l);
 }
 
-weft_status weft_paired_latents_read(weft_paired_latents *l, uint64_t id, int64_t floats, float *to)
+weft_status weft_paired_latents_read(weft_paired_latents *l, const char *suffix, uint64_t id,
+                                     int64_t floats, float *to)
 {
     const place *at = find(l, id);
     const weft_sample *sample = at ? weft_dataset_at(l->dataset, at->sample) : NULL;
-    const weft_part_data *part = sample ? weft_sample_part(sample, l->part) : NULL;
+    const weft_part_data *part = sample ? weft_sample_part(sample, suffix) : NULL;
     weft_npy npy;
     if (!part)
         return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(.key = sample ? sample->key : "?"),
@@ -87,7 +88,7 @@ weft_status weft_paired_latents_read(weft_paired_latents *l, uint64_t id, int64_
     WEFT_TRY(weft_dataset_read(l->dataset, sample, part, false, &l->bytes));
     WEFT_TRY(weft_npy_parse_head(l->bytes.data, l->bytes.bytes, part->bytes, sample->key, &npy));
     if (npy.count != floats || npy.dtype != WEFT_F32)
-        return weft_error(WEFT_MSG_CONFIG_VALUE, WEFT_AT(.key = l->key, .value = sample->key),
+        return weft_error(WEFT_MSG_CONFIG_VALUE, WEFT_AT(.file = l->source, .key = l->key, .value = sample->key),
                           "the clip \"%s\" has latents of %" PRId64
                           " elements, and the clip of data.path of %" PRId64
                           ". Both clips of a pair need the same size.",

@@ -55,7 +55,10 @@ weft_status weft_stage_state_bind(weft_train_context *c, weft_stage_state *s)
 void weft_stage_state_free(weft_stage_state *s)
 {
     weft_batch_share_free(&s->share);
-    weft_paired_latents_close(s->pairs);
+    for (int i = 0; i < WEFT_RUN_PAIRS; i++) {
+        weft_paired_latents_close(s->pair[i]);
+        weft_paired_clips_close(s->clips[i]);
+    }
     for (int i = 0; s->grey && i < s->programs.buckets; i++)
         weft_free(s->grey[i]);
     weft_free(s->grey);

@@ -4,6 +4,7 @@
 
 #include "data/loader.h"
 #include "train/step/batch_share.h"
+#include "train/step/paired_clips.h"
 #include "train/step/paired_latents.h"
 #include "train/step/stage_programs.h"
 #include "train/step/train_context.h"
@@ -27,7 +28,9 @@ typedef struct weft_stage_state {
     /* Packed text conditioning of the empty caption. NULL: captions are encoded in the step. */
     float *no_text;
     weft_loader *loader;
-    weft_paired_latents *pairs;  /* of the loader's clips; NULL: no second data set */
+    /* Further data sets (weft_run_pairs_of), one of the two of each; NULL: the other one */
+    weft_paired_latents *pair[WEFT_RUN_PAIRS];
+    weft_paired_clips *clips[WEFT_RUN_PAIRS];
     float **grey;                /* by bucket: latents of grey frames; NULL: not needed */
     weft_batch_share share;      /* of the loader's batches */
     weft_stragglers *stragglers; /* straggler detection, on rank 0; NULL: off */

@@ -68,17 +68,47 @@ static bool discriminates(const weft_train_context *c)
     return c->progress.done >= c->run->loss.adversarial.start;
 }
 
-/* Reads the latents of the second data set for the items of a batch, and of grey frames. `to`
- * and `grey` NULL: this rank does not need them. */
-static weft_status read_pairs(const weft_stage_state *s, const weft_batch *batch,
-                              const weft_tensor *to, const weft_tensor *grey, int64_t floats)
+/* Reads item i of a batch from data set `pair` into the input `to`. */
+static weft_status read_pair_item(const weft_step_run *r, const weft_batch *batch, int64_t i,
+                                  int pair, const char *part, const weft_tensor *to)
 {
-    for (int64_t i = 0; to && i < batch->count; i++)
-        WEFT_TRY(weft_paired_latents_read(s->pairs, batch->id[i], floats,
-                                          (float *)to->data + i * floats));
+    const weft_stage_state *s = r->train_stage;
+    const int64_t floats = weft_shape_count(&to->shape) / batch->count;
+    float *at = (float *)to->data + i * floats;
+    if (s->pair[pair])
+        return weft_paired_latents_read(s->pair[pair], part, batch->id[i], floats, at);
+    weft_bucket size = *weft_train_stage_bucket(s->train_stage, batch->bucket);
+    if (to->shape.dim[4] != 3) /* marks, not colours */
+        return weft_paired_clips_marks(s->clips[pair], batch->id[i], &size,
+                                       &r->context->models.grid, at);
+    size.frames = to->shape.dim[1];
+    size.height = to->shape.dim[2];
+    size.width = to->shape.dim[3];
+    return weft_paired_clips_read(s->clips[pair], batch->id[i], &size, at);
+}
+
+/* Reads the further data sets for the items of a batch, and the latents of grey frames, as far as
+ * this rank needs them. */
+static weft_status read_pairs(const weft_step_run *r, const weft_batch *batch, int64_t index)
+{
+    const weft_train_context *c = r->context;
+    const weft_stage_state *s = r->train_stage;
+    weft_run_pair pair[WEFT_RUN_PAIRS];
+    const int pairs = weft_run_pairs_of(c->run, &c->models, pair), bucket = batch->bucket;
+    const weft_tensor *grey = input_of(s, index, bucket, "batch.grey");
+    for (int k = 0; k < pairs; k++) {
+        const bool stills = pair[k].kind == WEFT_PAIR_STILLS;
+        const weft_tensor *to = input_of(s, index, bucket, pair[k].input),
+                          *tokens =
+                              stills ? input_of(s, index, bucket, "batch.image_tokens") : NULL;
+        for (int64_t i = 0; to && i < batch->count; i++)
+            WEFT_TRY(read_pair_item(r, batch, i, k, WEFT_LATENT_PART, to));
+        for (int64_t i = 0; tokens && i < batch->count; i++)
+            WEFT_TRY(read_pair_item(r, batch, i, k, WEFT_IMAGE_PART, tokens));
+    }
+    const int64_t floats = grey && batch->count ? weft_shape_count(&grey->shape) / batch->count : 0;
     for (int64_t i = 0; grey && i < batch->count; i++)
-        memcpy((float *)grey->data + i * floats, s->grey[batch->bucket],
-               (size_t)floats * sizeof(float));
+        memcpy((float *)grey->data + i * floats, s->grey[bucket], (size_t)floats * sizeof(float));
     return WEFT_OK;
 }
 
@@ -113,10 +143,7 @@ static weft_status fill_batch(weft_step_run *r, int64_t index, int *bucket)
     weft_tensor *adversarial = input_of(s, index, *bucket, "loss.adversarial");
     if (adversarial)
         *(float *)adversarial->data = discriminates(c) ? 1 : 0;
-    if (s->pairs)
-        WEFT_TRY(read_pairs(s, &part,
-                            input_of(s, index, *bucket, weft_run_pair_of(c->run, &c->models).input),
-                            input_of(s, index, *bucket, "batch.grey"), floats));
+    WEFT_TRY(read_pairs(r, &part, index));
     input_context context = {s, index, *bucket};
     return weft_inputs_fill(&inputs, c->progress.done, &part, find_input, &context);
 }

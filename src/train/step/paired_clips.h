@@ -1,0 +1,26 @@
+/* Clips of a further data set with the keys of the first one, decoded in every step: a face, or a
+ * mask. */
+#ifndef WEFT_TRAIN_STEP_PAIRED_CLIPS_H
+#define WEFT_TRAIN_STEP_PAIRED_CLIPS_H
+
+#include "train/graph/run_pair.h"
+
+typedef struct weft_paired_clips weft_paired_clips;
+
+/* Opens the set of `pair` (borrowed strings). Every sample of `first` must have a clip of at least
+ * `frames` frames at the run's frame rate; otherwise the error names the first one without. */
+weft_status weft_paired_clips_open(const weft_run *run, const weft_run_pair *pair,
+                                   const weft_dataset *first, int64_t frames,
+                                   weft_paired_clips **clips);
+void weft_paired_clips_close(weft_paired_clips *clips); /* accepts NULL */
+/* Reads the first frames of the clip of sample `id`, scaled to cover `size` and cropped in the
+ * middle, into to[frames, height, width, 3] in [-1,1]. */
+weft_status weft_paired_clips_read(weft_paired_clips *clips, uint64_t id, const weft_bucket *size,
+                                   float *to);
+/* Reads a mask as the marks of latents: to[latent frames, rows, columns, frames of a latent], 1
+ * where the mask is black and 0 where it is white, at the first pixel of each latent. The first
+ * frame fills a latent frame alone. */
+weft_status weft_paired_clips_marks(weft_paired_clips *clips, uint64_t id, const weft_bucket *size,
+                                    const weft_grid *grid, float *to);
+
+#endif
