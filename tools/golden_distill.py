@@ -2,7 +2,7 @@
 """Makes a golden file of step distillation, preference tuning or training with control videos: steps of a tiny Wan
 transformer in PyTorch (f64).
 
-usage: golden_distill.py OUT_PREFIX lcm|dmd2|self_forcing|dpo|control|vace[_lora] [SEED]
+usage: golden_distill.py OUT_PREFIX lcm|dmd2|self_forcing|dpo|control|vace|animate|replace[_lora] [SEED]
 Writes OUT_PREFIX.safetensors (param.*, in.*, final.*) and OUT_PREFIX.json (losses, norms, settings).
 
 Item i of step s is sample (s B + i) % N with key 1000 s + i + 1. Noise and levels are the draws of
@@ -15,7 +15,7 @@ import sys
 import numpy as np
 import torch
 from causal_wan import CausalWanTransformer3DModel
-from diffusers import WanTransformer3DModel, WanVACETransformer3DModel
+from diffusers import WanAnimateTransformer3DModel, WanTransformer3DModel, WanVACETransformer3DModel
 from safetensors.torch import save_file
 
 NOISE, TIMESTEP, SCORE, FAKE, ROLLOUT = 2, 3, 14, 15, 17  # purposes of the draws
@@ -326,6 +326,44 @@ class Control:
         pass
 
 
+# ---- a character ---------------------------------------------------------------------------------
+
+ANIMATE = {"in_channels": 2 * SHAPE[0] + 4, "latent_channels": SHAPE[0], "out_channels": SHAPE[0], "image_dim": 6,
+           "added_kv_proj_dim": 24, "motion_encoder_size": 16, "motion_encoder_channel_sizes": {"4": 6, "8": 5, "16": 4},
+           "motion_style_dim": 8, "motion_dim": 3, "motion_encoder_dim": 6, "face_encoder_hidden_dim": 6, "face_encoder_num_heads": 2,
+           "inject_face_latents_blocks": 1}
+
+
+class Animate(Control):
+    """Flow matching of the character's image and the clip. The inputs are assembled as WanAnimatePipeline does: marks and latents of
+    what is given after the noisy latents, poses of the clip, pixels of the face. `replaces`: with a background and its marks."""
+
+    def __init__(self, model, lora, replaces=False):
+        self.student, self.others, self.replaces = model, {}, replaces
+        c, t, y, x = SHAPE
+        clip = (c, t - 1, y, x)
+        self.inputs = {"control": torch.randn(SAMPLES, *clip), "face": 2 * torch.rand(SAMPLES, 3, 4 * (t - 2) + 1, 16, 16) - 1}
+        self.inputs |= {"background": torch.randn(SAMPLES, *clip), "marks": torch.rand(SAMPLES, 4, *clip[1:])} if replaces else {
+            "grey": torch.randn(1, *clip)}
+        self.tokens = torch.randn(SAMPLES, 3, 6)
+
+    def predict(self, noised, s, text):
+        count = len(self.items)
+        taken = {k: (v[self.items] if len(v) > 1 else v.expand(count, -1, -1, -1, -1)).double() for k, v in self.inputs.items()}
+        image, clip = self.x0[:, :, :1], taken["control"]
+        ones = torch.ones(count, 4, 1, *SHAPE[2:]).double()
+        marks = taken["marks"] if self.replaces else torch.zeros(count, 4, *clip.shape[2:]).double()
+        first = torch.cat([ones, image], 1)
+        rest = torch.cat([marks, taken["background" if self.replaces else "grey"]], 1)
+        given = torch.cat([first, rest], 2)
+        return self.student(torch.cat([noised, given], 1), 1000 * s, text, encoder_hidden_states_image=self.tokens[self.items].double(),
+                            pose_hidden_states=clip, face_pixel_values=taken["face"], return_dict=False)[0]
+
+    def loss(self, x0, *more):
+        self.x0 = x0
+        return super().loss(x0, *more)
+
+
 # ---- training ------------------------------------------------------------------------------------
 
 def groups(model, decay):
@@ -355,15 +393,20 @@ def named(model, prefix, trained_only=False):
 
 
 def main():
-    global SHAPE
-    kinds = {"lcm": Lcm, "dmd2": Dmd2, "self_forcing": SelfForcing, "dpo": Dpo, "control": Control, "vace": Control}
+    global SHAPE, TEXT
+    kinds = {"lcm": Lcm, "dmd2": Dmd2, "self_forcing": SelfForcing, "dpo": Dpo, "control": Control, "vace": Control, "animate": Animate,
+             "replace": lambda model, lora: Animate(model, lora, True)}
     if len(sys.argv) < 3 or sys.argv[2].removesuffix("_lora") not in kinds:
         sys.exit(__doc__)
     prefix, kind = sys.argv[1], sys.argv[2]
     torch.manual_seed(int(sys.argv[3]) if len(sys.argv) > 3 else 0)
     more = {"control": {"in_channels": 2 * SHAPE[0]},
-            "vace": {"vace_layers": [0, 1], "vace_in_channels": 2 * SHAPE[0] + PIXELS}}.get(kind.removesuffix("_lora"), {})
+            "vace": {"vace_layers": [0, 1], "vace_in_channels": 2 * SHAPE[0] + PIXELS},
+            "animate": ANIMATE, "replace": ANIMATE}.get(kind.removesuffix("_lora"), {})
     make = WanVACETransformer3DModel if "vace_layers" in more else WanTransformer3DModel
+    if "latent_channels" in more:
+        make, SHAPE = WanAnimateTransformer3DModel, (SHAPE[0], 3, *SHAPE[2:])  # the image, then the clip
+        TEXT = 512  # the reference takes the tokens after 512 as those of the image
     config = {**CONFIG, **more, "_class_name": make.__name__}
     if kind.startswith("self_forcing"):
         SHAPE = ROLL["shape"]
@@ -386,6 +429,8 @@ def main():
     elif lora:
         tensors |= {k: v for name, other in run.others.items() for k, v in named(other, f"param_{name}.", True).items()}
     tensors |= {"in." + k: v.permute(0, 2, 3, 4, 1) for k, v in getattr(run, "inputs", {}).items()}
+    if isinstance(run, Animate):
+        tensors |= {"in.image": tensors["in.latents"][:, :1], "in.latents": tensors["in.latents"][:, 1:], "in.image_tokens": run.tokens}
     optimizer = adamw(model)
     losses, norms, fake_losses, fake_norms = [], [], [], []
     for step in range(STEPS):

@@ -13,6 +13,7 @@ const weft_input_kind weft_input_kinds[WEFT_INPUTS] = {
     [WEFT_INPUT_LAST_IMAGE] = {"last_image", "last_image", "--last-image", "input-last", false},
     [WEFT_INPUT_VIDEO] = {"video", "video", "--video", "input-video", true},
     [WEFT_INPUT_CONTROL] = {"control", "control", "--control", "input-control", true},
+    [WEFT_INPUT_FACE] = {"face", "face", "--face", "input-face", true},
     [WEFT_INPUT_MASK] = {"mask", "mask", "--mask", "input-mask", true},
     [WEFT_INPUT_IDENTITY] = {"identity_image", "identity_image", "--identity-image",
                              "input-identity", false},

@@ -13,6 +13,7 @@ typedef enum weft_request_input {
     WEFT_INPUT_LAST_IMAGE, /* last frame */
     WEFT_INPUT_VIDEO,      /* video to change */
     WEFT_INPUT_CONTROL,    /* control video */
+    WEFT_INPUT_FACE,       /* face that a character gets */
     WEFT_INPUT_MASK,       /* selects the part of a video or control to generate */
     WEFT_INPUT_IDENTITY,   /* person or thing that the video shows */
     WEFT_INPUTS

@@ -52,6 +52,8 @@ static const weft_key keys[] = {
     {"last_image", WEFT_KEY_STRING, 0, "", "", "last frame: an image, only as a file of a form"},
     {"video", WEFT_KEY_STRING, 0, "", "", "video or image to change, only as a file of a form"},
     {"control", WEFT_KEY_STRING, 0, "", "", "control video or image, only as a file of a form"},
+    {"face", WEFT_KEY_STRING, 0, "", "",
+     "video of a face that the character of input_reference gets, only as a file of a form"},
     {"mask", WEFT_KEY_STRING, 0, "", "",
      "image or video, only as a file of a form: white is generated, black is kept"},
     {"strength", WEFT_KEY_F64, 0, "0", "",

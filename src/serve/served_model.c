@@ -70,7 +70,9 @@ static void read_inputs(weft_served_model *m, const weft_generator_model *g)
     m->needs_last_image = m->takes_last_image && how.last_must;
     m->takes_control = g->control || port;
     m->needs_control = g->control ? !port : port && takes_plain_control(g);
-    m->takes_video = !m->needs_control && !g->edit && !in_sections && !g->patch.caches;
+    m->needs_face = how.form == WEFT_FRAME_CONDITION_CHARACTER;
+    m->takes_video =
+        (!m->needs_control || m->needs_face) && !g->edit && !in_sections && !g->patch.caches;
 }
 
 static weft_status read_needs(weft_served_model *m, const weft_generator_model *g)
@@ -208,9 +210,9 @@ json_t *weft_served_model_json(const weft_served_model *m)
                "guidance_scale", m->guidance, "input_reference", m->takes_image,
                "needs_input_reference", m->needs_image);
     json_t *inputs =
-        json_pack("{s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:o*}", "last_image", m->takes_last_image,
+        json_pack("{s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:o*}", "last_image", m->takes_last_image,
                   "needs_last_image", m->needs_last_image, "video", m->takes_video, "control",
-                  m->takes_control, "needs_control", m->needs_control, "mask",
+                  m->takes_control, "needs_control", m->needs_control, "needs_face", m->needs_face, "mask",
                   m->takes_video || (m->takes_control && !m->needs_control), "identity_image",
                   m->takes[WEFT_METHOD_IDENTITY], "options", weft_method_json(m->takes));
     if (json && inputs)

@@ -21,6 +21,9 @@ typedef struct weft_served_model {
     bool takes_last_image, needs_last_image; /* a last frame */
     bool takes_control, needs_control;       /* a control video */
     bool takes_video;                        /* a video to change, and its mask */
+    /* moves the character of the image by the control and a video of a face; a video is the
+     * background and needs a mask */
+    bool needs_face;
     bool takes[WEFT_METHOD_NEEDS];           /* options */
     weft_compute compute;                    /* defaults of requests; the caller sets it */
 } weft_served_model;

@@ -223,9 +223,19 @@ static weft_status check_inputs(const weft_served_model *m, const video_values *
         return need_file(m, WEFT_INPUT_LAST_IMAGE, "end with an image");
     if (!control && m->needs_control)
         return need_file(m, WEFT_INPUT_CONTROL, "follow a control video");
+    if (!f[WEFT_INPUT_FACE] && m->needs_face)
+        return need_file(m, WEFT_INPUT_FACE, "show a character with the face of a video");
+    if (f[WEFT_INPUT_FACE] && !m->needs_face)
+        return weft_request_refuse("face", NULL,
+                                   "the model %s takes no video of a face; remove the field",
+                                   m->name);
     if (f[WEFT_INPUT_LAST_IMAGE] && !f[WEFT_INPUT_IMAGE])
         return refuse_file(WEFT_INPUT_LAST_IMAGE, "a last image needs input_reference");
-    if (source && control)
+    if (m->needs_face && !source != !f[WEFT_INPUT_MASK])
+        return refuse_file(source ? WEFT_INPUT_MASK : WEFT_INPUT_VIDEO,
+                           "the character replaces what is white in mask in the background of "
+                           "video; send both or none");
+    if (source && control && !m->needs_face)
         return refuse_file(WEFT_INPUT_CONTROL, "send either video or control, not both");
     if (f[WEFT_INPUT_MASK] && !m->takes_video && (m->needs_control || !m->takes_control))
         return weft_request_refuse("mask", NULL, "the model %s takes no mask; remove the field",

@@ -80,17 +80,21 @@ generates() {
     return 0
 }
 check generates generates
-adapts() {
+trains_lora() {
     needs full
     sed "s|^transformer:.*|transformer: {weights: runs/full/model/transformer, lora: {rank: 4}}|
         s|^text_encoders:|& [{weights: runs/full/model/text_encoder}]|; /WeftBytesEncoder/,/config:/d" full.yaml >lora.yaml
-    check lora resumes_lora
-    generate lora --model runs/full/model --face "faces/clips/$key" --lora runs/lora/adapter
-    generate plain --model runs/full/model --face "faces/clips/$key"
-    cmp -s lora.latents.npy plain.latents.npy && fail "the adapter has no effect"
-    layout lora 2 --set parallel.dp=2
+    train lora lora
 }
-resumes_lora() { train lora lora; }
+check lora trains_lora
+check lora_dp layout lora 2 --set parallel.dp=2
+adapts() {
+    needs lora
+    generate adapted --model runs/full/model --face "faces/clips/$key" --lora runs/lora/adapter
+    generate whole --model runs/full/model --face "faces/clips/$key"
+    cmp -s adapted.latents.npy whole.latents.npy && fail "the adapter has no effect"
+    return 0
+}
 check adapts adapts
 refuse() { # CONFIG ID [FIELD=VALUE...] -- OPTIONS...
     local config=$1

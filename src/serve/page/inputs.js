@@ -7,10 +7,11 @@ const has = (name) => Boolean(files[name]) && isLegal(INPUTS.find((input) => inp
 const INPUTS = [
   { name: 'input_reference', key: 'image', title: 'First frame', types: IMAGES, legal: (m) => m.input_reference },
   { name: 'last_image', key: 'last_image', title: 'Last frame', types: IMAGES, legal: (m) => m.last_image && has('input_reference') },
-  { name: 'video', key: 'video', title: 'Video to change', types: [...IMAGES, ...VIDEOS], legal: (m) => m.video && !(m.control && files.control) },
-  { name: 'control', key: 'control', title: 'Control video', types: [...IMAGES, ...VIDEOS], legal: (m) => m.control && !files.video },
+  { name: 'video', key: 'video', title: 'Video to change', types: [...IMAGES, ...VIDEOS], legal: (m) => m.video && (m.needs_face || !(m.control && files.control)) },
+  { name: 'control', key: 'control', title: 'Control video', types: [...IMAGES, ...VIDEOS], legal: (m) => m.control && (m.needs_face || !files.video) },
+  { name: 'face', key: 'face', title: 'Face', types: [...IMAGES, ...VIDEOS], legal: (m) => m.needs_face },
   { name: 'identity_image', key: 'identity_image', title: 'Identity', types: IMAGES, legal: (m) => m.identity_image },
-  { name: 'mask', key: 'mask', title: 'Mask', types: [...IMAGES, ...VIDEOS], legal: (m) => m.mask && (has('video') || has('control')) },
+  { name: 'mask', key: 'mask', title: 'Mask', types: [...IMAGES, ...VIDEOS], legal: (m) => m.mask && (has('video') || (has('control') && !m.needs_face)) },
 ];
 let files = {}; // by name; files that the model does not take stay for another model
 

@@ -66,6 +66,8 @@ function missing() {
   if (m && m.needs_input_reference && !has('input_reference')) return 'This model starts from an image. Add one above.';
   if (m && m.needs_last_image && !has('last_image')) return 'This model ends with an image. Add one above.';
   if (m && m.needs_control && !has('control')) return 'This model follows a control video. Add one above.';
+  if (m && m.needs_face && !has('face')) return 'This model gives a character the face of a video. Add one above.';
+  if (m && m.needs_face && has('video') !== has('mask')) return 'A background needs a mask that is white where the character is. Add one above.';
   const bytes = sentInputs().reduce((sum, { name }) => sum + files[name].size, 0);
   return capabilities.limits && bytes > capabilities.limits.form_bytes - 65536
     ? `The files have ${size(bytes)}; the server takes ${size(capabilities.limits.form_bytes)}.` : '';

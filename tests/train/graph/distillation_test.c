@@ -97,9 +97,11 @@ static void read_run(golden *d)
         run->distill.method = WEFT_DISTILL_NONE;
         run->preference = (weft_preference_config){"given", number(d->json, NULL, "beta")};
     }
-    if (!strncmp(kind, "control", 7) || !strncmp(kind, "vace", 4)) {
+    const bool moves = !strncmp(kind, "animate", 7) || !strncmp(kind, "replace", 7);
+    if (!strncmp(kind, "control", 7) || !strncmp(kind, "vace", 4) || moves) {
         run->distill.method = WEFT_DISTILL_NONE;
         run->condition = WEFT_CONDITION_CONTROL;
+        run->control.background = !strncmp(kind, "replace", 7) ? "given" : "";
     }
     if (run->transformer.lora.rank || run->distill.method != WEFT_DISTILL_LCM)
         run->optimizer.target_decay = 0;
@@ -135,9 +137,14 @@ static golden open_golden(const char *name)
         d.models.teacher = model_of(config);
         free(config);
     }
-    d.models.text = captions_of(&d.models.denoiser,
-                                "{\"_class_name\":\"WeftBytesEncoder\",\"dim\":8,\"num_heads\":2,"
-                                "\"num_layers\":1,\"ffn_dim\":16,\"max_length\":8}");
+    char text[200];
+    snprintf(text, sizeof text,
+             "{\"_class_name\":\"WeftBytesEncoder\",\"dim\":8,\"num_heads\":2,"
+             "\"num_layers\":1,\"ffn_dim\":16,\"max_length\":%d}",
+             (int)weft_tensors_find(d.tensors, "in.text")->dim[1]);
+    d.models.text = captions_of(&d.models.denoiser, text);
+    const weft_stored_tensor *tokens = weft_tensors_find(d.tensors, "in.image_tokens");
+    d.models.image_tokens = tokens ? tokens->dim[1] : 0;
     weft_run_models_connect(&d.models);
     return d;
 }
@@ -223,6 +230,11 @@ static void fill(const job *j, const weft_step *step, int64_t s)
     fill_input(j, step, s, "batch.rejected", "in.rejected");
     fill_input(j, step, s, "batch.control", "in.control");
     fill_input(j, step, s, "batch.grey", "in.grey");
+    fill_input(j, step, s, "batch.image", "in.image");
+    fill_input(j, step, s, "batch.image_tokens", "in.image_tokens");
+    fill_input(j, step, s, "batch.face", "in.face");
+    fill_input(j, step, s, "batch.background", "in.background");
+    fill_input(j, step, s, "batch.marks", "in.marks");
     fill_input(j, step, s, "batch.text", "in.text");
     fill_input(j, step, s, WEFT_EMPTY_CAPTION "text", "in.empty");
     for (int64_t i = 0; i < step->local_count; i++)
@@ -543,6 +555,27 @@ Test(distillation, self_forcing_with_lora_on_layouts_is_that_of_the_reference)
 Test(distillation, preferences_on_layouts_equal_the_reference)
 {
     expect_layouts("dpo", some, WEFT_COUNT(some));
+}
+
+/* Wan Animate: the image, poses, faces and a background as the pipeline gives them. */
+Test(distillation, character_equals_the_reference)
+{
+    expect_reference("animate", "", 0, false);
+}
+
+Test(distillation, replaced_character_equals_the_reference)
+{
+    expect_reference("replace", "", 0, false);
+}
+
+Test(distillation, character_with_lora_equals_the_reference)
+{
+    expect_reference("animate_lora", "", 0, false);
+}
+
+Test(distillation, character_on_layouts_equals_the_reference)
+{
+    expect_layouts("animate", few, WEFT_COUNT(few));
 }
 
 Test(distillation, control_on_layouts_equals_the_reference)
