@@ -125,11 +125,6 @@ static weft_status read_folder(weft_served_model *m, weft_generator_model *g)
         WEFT_TRY(status);
         memcpy(m->size, (int64_t[]){o.frames, o.height, o.width}, sizeof m->size);
     }
-    if (weft_model_takes(g->denoiser, WEFT_PORT_FACE))
-        return weft_error(WEFT_MSG_MODEL_INPUT_UNSUPPORTED, WEFT_AT(.file = m->folder),
-                          "%s needs a video of a face, and requests have no such file. Use weft "
-                          "generate --face FILE.",
-                          weft_model_class(g->denoiser));
     read_inputs(m, g);
     WEFT_TRY(read_needs(m, g));
     m->fps = g->fps;
@@ -209,12 +204,12 @@ json_t *weft_served_model_json(const weft_served_model *m)
                (json_int_t)m->pixel_step[1], "default", (json_int_t)m->size[2], "fps", m->fps,
                "guidance_scale", m->guidance, "input_reference", m->takes_image,
                "needs_input_reference", m->needs_image);
-    json_t *inputs =
-        json_pack("{s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:o*}", "last_image", m->takes_last_image,
-                  "needs_last_image", m->needs_last_image, "video", m->takes_video, "control",
-                  m->takes_control, "needs_control", m->needs_control, "needs_face", m->needs_face, "mask",
-                  m->takes_video || (m->takes_control && !m->needs_control), "identity_image",
-                  m->takes[WEFT_METHOD_IDENTITY], "options", weft_method_json(m->takes));
+    json_t *inputs = json_pack(
+        "{s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:o*}", "last_image", m->takes_last_image,
+        "needs_last_image", m->needs_last_image, "video", m->takes_video, "control",
+        m->takes_control, "needs_control", m->needs_control, "needs_face", m->needs_face, "mask",
+        m->takes_video || (m->takes_control && !m->needs_control), "identity_image",
+        m->takes[WEFT_METHOD_IDENTITY], "options", weft_method_json(m->takes));
     if (json && inputs)
         json_object_update(json, inputs);
     json_decref(inputs);

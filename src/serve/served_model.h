@@ -24,8 +24,8 @@ typedef struct weft_served_model {
     /* moves the character of the image by the control and a video of a face; a video is the
      * background and needs a mask */
     bool needs_face;
-    bool takes[WEFT_METHOD_NEEDS];           /* options */
-    weft_compute compute;                    /* defaults of requests; the caller sets it */
+    bool takes[WEFT_METHOD_NEEDS]; /* options */
+    weft_compute compute;          /* defaults of requests; the caller sets it */
 } weft_served_model;
 
 /* Reads the model of "DIR" or "NAME=DIR"; without NAME, the name is the name of the folder. */

@@ -226,9 +226,8 @@ static weft_status check_inputs(const weft_served_model *m, const video_values *
     if (!f[WEFT_INPUT_FACE] && m->needs_face)
         return need_file(m, WEFT_INPUT_FACE, "show a character with the face of a video");
     if (f[WEFT_INPUT_FACE] && !m->needs_face)
-        return weft_request_refuse("face", NULL,
-                                   "the model %s takes no video of a face; remove the field",
-                                   m->name);
+        return weft_request_refuse(
+            "face", NULL, "the model %s takes no video of a face; remove the field", m->name);
     if (f[WEFT_INPUT_LAST_IMAGE] && !f[WEFT_INPUT_IMAGE])
         return refuse_file(WEFT_INPUT_LAST_IMAGE, "a last image needs input_reference");
     if (m->needs_face && !source != !f[WEFT_INPUT_MASK])

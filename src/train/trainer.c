@@ -70,10 +70,10 @@ typedef struct trainer {
 /* Lives for a training stage. */
 typedef struct stage_run {
     weft_stage_state state;
-    weft_cascade_train *cascades; /* steps are iterations of cascades; NULL: no cascades */
-    char latents[512];            /* folder of the denoiser's latent cache */
+    weft_cascade_train *cascades;    /* steps are iterations of cascades; NULL: no cascades */
+    char latents[512];               /* folder of the denoiser's latent cache */
     char pairs[WEFT_RUN_PAIRS][512]; /* of further data sets (weft_run_pairs_of); "": none */
-    weft_source_metrics sources;  /* of the loader, on rank 0 */
+    weft_source_metrics sources;     /* of the loader, on rank 0 */
 } stage_run;
 
 /* ---- start --------------------------------------------------------------------------------- */

@@ -290,6 +290,42 @@ def frames_videos_and_masks():
     s.stop()
 
 
+def a_character_is_moved():
+    """Wan Animate: the image, the poses, the face, and a background with its mask are the options of `weft generate`."""
+    here = os.path.join(SRC, "tests/golden/pipelines/wan_animate")
+    read = lambda name: open(f"{here}/{name}.png", "rb").read()
+    s = Server(models=("animate=" + here, "wan=" + MODEL))
+    facts = {m["id"]: [m[k] for k in ("input_reference", "video", "control", "needs_control", "needs_face", "mask")]
+             for m in s.call("GET", "/capabilities")["models"]}
+    assert facts == {"animate": [True, True, True, True, True, True], "wan": [False, True, False, False, False, True]}, facts
+    small = dict(VIDEO, model="animate", frames=9, steps=2, size="32x32", guidance_scale=1)
+    files = {"input_reference": read("image"), "control": read("control"), "face": read("face")}
+    background = {"video": read("video_replace"), "mask": read("mask_replace")}
+    def refused(code, field, more, **values):
+        for path in "/v1/jobs", "/v1/videos", "/v1/jobs/price":
+            answer = s.error(400, code, "POST", path, *form(dict(small, **values), more=more))
+            assert answer["param"] == field, answer
+    for field in files:
+        refused("video-input", field, {k: v for k, v in files.items() if k != field})
+    refused("request-invalid", "mask", dict(files, video=background["video"]))
+    refused("request-invalid", "video", dict(files, mask=background["mask"]))
+    refused("request-invalid", "face", {"face": files["face"]}, model="wan")
+    assert s.call("GET", "/v1/jobs")["data"] == []
+    names = {"input_reference": "image", "control": "control", "face": "face", "video": "video_replace", "mask": "mask_replace"}
+    options = {"input_reference": "--image", "control": "--control", "face": "--face", "video": "--video", "mask": "--mask"}
+    for path, sent in ("/v1/videos", files), ("/v1/jobs", {**files, **background}):
+        assert s.call("POST", "/v1/jobs/price", *form(small, more=sent))["seconds"] > 0
+        job = s.call("POST", path, *form(small, more=sent))["id"]
+        assert s.finish(job)[0]["status"] == "completed", s.call("GET", "/v1/jobs/" + job)
+        status, head, data = s.raw("GET", f"/v1/jobs/{job}/inputs/face")
+        assert status == 200 and data == files["face"] and head["Content-Type"] == "image/png", head
+        own = [word for field in sent for word in (options[field], f"{here}/{names[field]}.png")]
+        subprocess.run([os.environ["WEFT"], "generate", "--model", here, "--prompt", VIDEO["prompt"], "--frames", "9", "--height", "32", "--width", "32",
+                        "--steps", "2", "--guidance-scale", "1", "--out", "own.mp4", *own], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        assert s.content(job)[1] == open("own.mp4", "rb").read(), path
+    s.stop()
+
+
 def further_options():
     """Options of `weft generate` for windows, schedules, guidance and families: listed for the models that take them, part of the
     price, refused before a job exists, and with the video of the same command."""

@@ -119,8 +119,8 @@ weft_status weft_generator_model_read_settings(weft_generator_model *m, weft_gen
     m->first_frame = condition && !strcmp(condition, "first_frame");
     const char *rest = json_string_value(json_object_get(own, "rest"));
     m->grey_rest = rest && !strcmp(rest, "grey");
-    m->control |= condition && !strcmp(condition, "control") &&
-                  how.form != WEFT_FRAME_CONDITION_CHARACTER;
+    m->control |=
+        condition && !strcmp(condition, "control") && how.form != WEFT_FRAME_CONDITION_CHARACTER;
     json_decref(own);
     return status;
 }

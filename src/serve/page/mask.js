@@ -21,7 +21,7 @@ function openSource(file) {
 const sizeOf = (source) => [source.videoWidth || source.naturalWidth, source.videoHeight || source.naturalHeight];
 
 async function drawMask() {
-  const source = await openSource(has('control') ? files.control : files.video);
+  const source = await openSource(has('control') && !currentModel().needs_face ? files.control : files.video);
   const [width, height] = sizeOf(source), scale = Math.min(1, MASK_SIDE / Math.max(width, height));
   brush.source = source;
   brush.undo = [];

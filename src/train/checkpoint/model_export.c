@@ -384,8 +384,8 @@ static void print_generate(const weft_export *e, const char *model, const char *
                     lora ? " --lora " : "", lora ? lora : "",
                     run->condition == WEFT_CONDITION_FIRST_FRAME ? " --image FILE"
                     : e->models->lead ? " --image FILE --control FILE --face FILE"
-                    : run->condition == WEFT_CONDITION_CONTROL   ? " --control FILE"
-                                                                 : "",
+                    : run->condition == WEFT_CONDITION_CONTROL ? " --control FILE"
+                                                               : "",
                     weft_run_uses_identity(e->models) ? " --identity-image FILE" : "",
                     few && lora ? " --sampler consistency" : "", few ? steps : "");
     print_next(&command);

@@ -68,11 +68,11 @@ weft_status weft_control_check_sets(const weft_control_config *c, bool moves, bo
                           "face: FACES}.",
                           class_name);
     if (has(c->background) != has(c->mask))
-        return weft_error(WEFT_MSG_CONFIG_MISSING_KEY,
-                          WEFT_AT(.file = path,
-                                  .key = has(c->mask) ? "control.background" : "control.mask"),
-                          "the character is replaced where the mask is white in the background, "
-                          "which needs both sets. Give both keys, or none.");
+        return weft_error(
+            WEFT_MSG_CONFIG_MISSING_KEY,
+            WEFT_AT(.file = path, .key = has(c->mask) ? "control.background" : "control.mask"),
+            "the character is replaced where the mask is white in the background, "
+            "which needs both sets. Give both keys, or none.");
     if (tokens && !has(c->image_encoder))
         return weft_error(WEFT_MSG_CONFIG_MISSING_KEY,
                           WEFT_AT(.file = path, .key = "control.image_encoder"),

@@ -38,8 +38,7 @@ weft_value weft_character_inputs_given(weft_graph *g, const weft_run *run, const
     marks.dim[4] = m->grid.factor[0];
     size.image = m->image_tokens;
     ports->at[WEFT_PORT_CONTROL] = weft_control_latents(g, run, "batch.control", clip);
-    ports->at[WEFT_PORT_FACE] =
-        weft_model_input(g, &m->denoiser, &size, WEFT_PORT_FACE, "batch.");
+    ports->at[WEFT_PORT_FACE] = weft_model_input(g, &m->denoiser, &size, WEFT_PORT_FACE, "batch.");
     if (m->image_tokens)
         ports->at[WEFT_PORT_IMAGE] =
             weft_input(g, "batch.image_tokens", WEFT_F32,
@@ -62,8 +61,8 @@ static weft_status count_tokens(weft_run_models *m, const char *folder)
     weft_graph *g = weft_graph_create();
     WEFT_TRY(WEFT_ALLOCATED(g, "the image encoder"));
     weft_ports ports = weft_ports_none();
-    ports.at[WEFT_PORT_VIDEO] = weft_input(
-        g, "in", WEFT_F32, weft_model_shape(&m->image_encoder, &one, WEFT_PORT_VIDEO));
+    ports.at[WEFT_PORT_VIDEO] =
+        weft_input(g, "in", WEFT_F32, weft_model_shape(&m->image_encoder, &one, WEFT_PORT_VIDEO));
     weft_model_call(g, &m->image_encoder, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, false,
                     &ports);
     const weft_status_code status = weft_graph_check(g);
@@ -104,8 +103,7 @@ static weft_status check_shapes(const weft_run_models *m, const char *path)
                           m->patch.channels, poses, z, 2 * z + factor[0], factor[0], z);
     return m->grid.causal && weft_grid_frames(&m->grid, 2) == faces
                ? WEFT_OK
-               : weft_error(WEFT_MSG_CONFIG_CONFLICT,
-                            WEFT_AT(.file = path, .key = "autoencoder"),
+               : weft_error(WEFT_MSG_CONFIG_CONFLICT, WEFT_AT(.file = path, .key = "autoencoder"),
                             "the face has %" PRId64
                             " frames for two latent frames, and this autoencoder has %" PRId64
                             ". Use AutoencoderKLWan.",
@@ -130,8 +128,7 @@ weft_status weft_character_inputs_read(const weft_run *run, weft_run_models *m, 
     WEFT_TRY(check_shapes(m, path));
     if (!tokens)
         return WEFT_OK;
-    WEFT_TRY(weft_error_at(
-        weft_model_open_as(folder, WEFT_ROLE_IMAGE_ENCODER, &m->image_encoder),
-        WEFT_AT(.file = path, .key = "control.image_encoder")));
+    WEFT_TRY(weft_error_at(weft_model_open_as(folder, WEFT_ROLE_IMAGE_ENCODER, &m->image_encoder),
+                           WEFT_AT(.file = path, .key = "control.image_encoder")));
     return count_tokens(m, folder);
 }

@@ -25,9 +25,9 @@ typedef struct weft_run_models {
     bool text_precomputed; /* all text encoders are frozen, and embeddings are inputs */
     weft_loss_nets losses; /* networks of autoencoder training */
     /* Set by weft_run_models_connect: */
-    weft_grid grid;                                   /* autoencoder: pixels to latents */
-    weft_grid patch;                                  /* denoiser: latents to tokens */
-    int64_t lead; /* latent frames of the denoiser before the clip: the image of a character */
+    weft_grid grid;  /* autoencoder: pixels to latents */
+    weft_grid patch; /* denoiser: latents to tokens */
+    int64_t lead;    /* latent frames of the denoiser before the clip: the image of a character */
     const weft_recipe_list *recipe[WEFT_RUN_RECIPES]; /* recipes of the trained models */
     int recipes;
 } weft_run_models;

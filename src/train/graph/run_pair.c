@@ -9,14 +9,12 @@ static int character_sets(const weft_run *run, weft_run_pair *pair)
     pair[count++] = (weft_run_pair){c->path, "control", "batch.control", WEFT_PAIR_LATENTS, false};
     pair[count++] = (weft_run_pair){c->image[0] ? c->image : run->data.path, "control.image",
                                     "batch.image", WEFT_PAIR_STILLS, false};
-    pair[count++] =
-        (weft_run_pair){c->face, "control.face", "batch.face", WEFT_PAIR_FRAMES, false};
+    pair[count++] = (weft_run_pair){c->face, "control.face", "batch.face", WEFT_PAIR_FRAMES, false};
     if (!c->background[0])
         return count;
     pair[count++] = (weft_run_pair){c->background, "control.background", "batch.background",
                                     WEFT_PAIR_LATENTS, false};
-    pair[count++] =
-        (weft_run_pair){c->mask, "control.mask", "batch.marks", WEFT_PAIR_MARKS, false};
+    pair[count++] = (weft_run_pair){c->mask, "control.mask", "batch.marks", WEFT_PAIR_MARKS, false};
     return count;
 }
 
@@ -37,8 +35,8 @@ int weft_run_pairs_of(const weft_run *run, const weft_run_models *models,
     }
     if (!models->grey_rest)
         return 0;
-    *pair = (weft_run_pair){run->data.path, "condition", "batch.first_frame", WEFT_PAIR_LATENTS,
-                            true};
+    *pair =
+        (weft_run_pair){run->data.path, "condition", "batch.first_frame", WEFT_PAIR_LATENTS, true};
     return 1;
 }
 
@@ -47,9 +45,9 @@ weft_run weft_run_pair_run(const weft_run *run, const weft_run_pair *pair)
     weft_run second = *run;
     second.data.path = pair->path;
     second.data.first_only = pair->first_only;
-    second.data.image_encoder =
-        pair->kind == WEFT_PAIR_STILLS && run->control.image_encoder[0] ? run->control.image_encoder
-                                                                        : NULL;
+    second.data.image_encoder = pair->kind == WEFT_PAIR_STILLS && run->control.image_encoder[0]
+                                    ? run->control.image_encoder
+                                    : NULL;
     return second;
 }
 

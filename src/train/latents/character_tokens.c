@@ -5,7 +5,7 @@
 #include "generate/conditioning/clip_preprocess.h"
 
 weft_status weft_character_tokens_plan(const weft_run *run, const weft_run_models *models,
-                                   const weft_backend *backend, weft_character_tokens *t)
+                                       const weft_backend *backend, weft_character_tokens *t)
 {
     const weft_model_size one = {.batch = 1, .frames = 1, .height = 1, .width = 1, .image = 1};
     weft_image_encoder *e = &t->encoder;
@@ -35,8 +35,8 @@ int64_t weft_character_tokens_bytes(const weft_character_tokens *t)
                         : 0;
 }
 
-weft_status weft_character_tokens_encode(weft_character_tokens *t, const float *frame, int64_t height,
-                                     int64_t width)
+weft_status weft_character_tokens_encode(weft_character_tokens *t, const float *frame,
+                                         int64_t height, int64_t width)
 {
     const weft_canvas canvas = {.frames = 1, .height = height, .width = width};
     if (!t->made.rank)

@@ -15,13 +15,13 @@ typedef struct weft_character_tokens {
 /* Compiles the encoder of run->data.image_encoder. Its preprocessing is that of the folder which
  * has the encoder's folder (image_processor/preprocessor_config.json). Reserves no memory. */
 weft_status weft_character_tokens_plan(const weft_run *run, const weft_run_models *models,
-                                   const weft_backend *backend, weft_character_tokens *tokens);
+                                       const weft_backend *backend, weft_character_tokens *tokens);
 /* Bytes that the encoder reserves with its weights. */
 int64_t weft_character_tokens_bytes(const weft_character_tokens *tokens);
 /* Encodes a frame [height, width, 3] in [-1,1] into tokens->tokens. The first call reads the
  * weights. */
-weft_status weft_character_tokens_encode(weft_character_tokens *tokens, const float *frame, int64_t height,
-                                     int64_t width);
+weft_status weft_character_tokens_encode(weft_character_tokens *tokens, const float *frame,
+                                         int64_t height, int64_t width);
 void weft_character_tokens_free(weft_character_tokens *tokens);
 
 #endif

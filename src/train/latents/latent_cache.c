@@ -14,8 +14,8 @@
 #include "model/key_mapping.h"
 #include "storage/storage_json.h"
 #include "train/config/run_model.h"
-#include "train/latents/latent_cache_folder.h"
 #include "train/latents/character_tokens.h"
+#include "train/latents/latent_cache_folder.h"
 #include "train/latents/sound_latents.h"
 #include "train/monitor/data_report.h"
 
@@ -527,7 +527,7 @@ static weft_status encode_next(encoding *e, const float **latents, const char *c
     e->bucket = batch.bucket;
     if (e->apart && e->global[0] >= 0)
         WEFT_TRY(weft_character_tokens_encode(&e->image, batch.video, e->size[batch.bucket].height,
-                                          e->size[batch.bucket].width));
+                                              e->size[batch.bucket].width));
     e->latent_count = weft_shape_count(&e->latent) / e->batch;
     if (e->apart)
         e->done += fresh_samples(e, &batch);

@@ -205,11 +205,11 @@ static weft_status open_pairs(const weft_train_context *c, weft_stage_state *s,
     weft_run_pair pair[WEFT_RUN_PAIRS];
     const int pairs = weft_run_pairs_of(c->run, &c->models, pair);
     for (int i = 0; i < pairs; i++)
-        WEFT_TRY(weft_run_pair_cached(&pair[i])
-                     ? weft_paired_latents_open(folder[i], pair[i].key, pair[i].path, first,
-                                                &s->pair[i])
-                     : weft_paired_clips_open(c->run, &pair[i], first, most_frames(s->train_stage),
-                                              &s->clips[i]));
+        WEFT_TRY(
+            weft_run_pair_cached(&pair[i])
+                ? weft_paired_latents_open(folder[i], pair[i].key, pair[i].path, first, &s->pair[i])
+                : weft_paired_clips_open(c->run, &pair[i], first, most_frames(s->train_stage),
+                                         &s->clips[i]));
     if (!weft_control_needs_grey(c->run, &c->models))
         return WEFT_OK;
     s->grey = weft_calloc(buckets, sizeof *s->grey);

@@ -50,13 +50,12 @@ static weft_status check_all(const weft_paired_clips *c, const weft_dataset *fir
                 "remove the one of data.path.",
                 sample->key);
         if (has < frames)
-            return weft_error(
-                WEFT_MSG_CONFIG_VALUE,
-                WEFT_AT(.file = c->source, .key = c->key, .value = sample->key),
-                "the clip \"%s\" has %" PRId64
-                " frames, and the clips of data.path %" PRId64
-                ". Give a longer clip, or remove the one of data.path.",
-                sample->key, has, frames);
+            return weft_error(WEFT_MSG_CONFIG_VALUE,
+                              WEFT_AT(.file = c->source, .key = c->key, .value = sample->key),
+                              "the clip \"%s\" has %" PRId64
+                              " frames, and the clips of data.path %" PRId64
+                              ". Give a longer clip, or remove the one of data.path.",
+                              sample->key, has, frames);
     }
     return WEFT_OK;
 }
@@ -69,10 +68,8 @@ weft_status weft_paired_clips_open(const weft_run *run, const weft_run_pair *pai
     weft_paired_clips *c;
     weft_status_code status = WEFT_OK;
     WEFT_TRY(WEFT_NEW(c, 1, "paired clips"));
-    *c = (weft_paired_clips){.key = pair->key,
-                             .source = pair->path,
-                             .fps = run->data.fps,
-                             .verify = run->data.verify};
+    *c = (weft_paired_clips){
+        .key = pair->key, .source = pair->path, .fps = run->data.fps, .verify = run->data.verify};
     WEFT_GO(weft_run_data_open(&second.data, &c->dataset));
     c->count = weft_dataset_count(c->dataset);
     WEFT_GO(WEFT_NEW(c->place, c->count + 1, "paired clips"));
@@ -110,8 +107,8 @@ static weft_status decode(weft_paired_clips *c, const weft_sample *s, const weft
                                  .threads = 1};
     weft_storage_video video;
     if (weft_dataset_video(c->dataset, s, &video, &request.start_seconds))
-        return weft_storage_video_end(
-            &video, weft_clip_read_source(&video.source, s->key, &request, to));
+        return weft_storage_video_end(&video,
+                                      weft_clip_read_source(&video.source, s->key, &request, to));
     WEFT_TRY(weft_dataset_read(c->dataset, s, weft_sample_video(s), c->verify, &c->bytes));
     return weft_clip_read_memory(c->bytes.data, c->bytes.bytes, s->key, &request, to);
 }

@@ -36,7 +36,8 @@ static weft_status check_all(const weft_paired_latents *l, const weft_dataset *f
         const weft_sample *sample = weft_dataset_at(first, i);
         if (!find(l, sample->id))
             return weft_error(
-                WEFT_MSG_CONFIG_VALUE, WEFT_AT(.file = l->source, .key = l->key, .value = sample->key),
+                WEFT_MSG_CONFIG_VALUE,
+                WEFT_AT(.file = l->source, .key = l->key, .value = sample->key),
                 "the data set has no usable clip \"%s\", which data.path has. Add the clip, or "
                 "remove the one of data.path.",
                 sample->key);
@@ -88,7 +89,8 @@ weft_status weft_paired_latents_read(weft_paired_latents *l, const char *suffix,
     WEFT_TRY(weft_dataset_read(l->dataset, sample, part, false, &l->bytes));
     WEFT_TRY(weft_npy_parse_head(l->bytes.data, l->bytes.bytes, part->bytes, sample->key, &npy));
     if (npy.count != floats || npy.dtype != WEFT_F32)
-        return weft_error(WEFT_MSG_CONFIG_VALUE, WEFT_AT(.file = l->source, .key = l->key, .value = sample->key),
+        return weft_error(WEFT_MSG_CONFIG_VALUE,
+                          WEFT_AT(.file = l->source, .key = l->key, .value = sample->key),
                           "the clip \"%s\" has latents of %" PRId64
                           " elements, and the clip of data.path of %" PRId64
                           ". Both clips of a pair need the same size.",
