@@ -1,7 +1,7 @@
 #!/bin/bash
-# Training Wan Animate from sets of poses, faces, images, backgrounds and masks: a stopped run
-# resumes bitwise, other layouts have the losses of one rank, every set has an effect on the loss,
-# and the finished model and the adapter generate. tests/train/graph/distillation_test.c compares
+# Training Wan Animate from sets of poses, faces, images, backgrounds and masks. A stopped run
+# resumes bitwise. Other layouts have the losses of one rank. Every set has an effect on the loss.
+# The finished model and the adapter generate. tests/train/graph/distillation_test.c compares
 # the steps with PyTorch.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"

@@ -40,7 +40,7 @@ static bool has(const char *text)
     return text && text[0];
 }
 
-/* The first key with a value among those that only models take that move a character. */
+/* The first key with a value that only models take which move a character. */
 static const char *moving_key(const weft_control_config *c)
 {
     return has(c->face)            ? "control.face"

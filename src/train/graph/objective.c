@@ -132,8 +132,8 @@ static weft_value add_balance(weft_graph *g, weft_value loss, const weft_ports *
     return weft_value_ok(balance) ? weft_add(g, loss, balance) : loss;
 }
 
-/* The latents of a control video, or of a first frame and grey frames, or all channels that a moved
- * character has after the noisy latents `x`. WEFT_NONE: none. */
+/* The latents of a control video, or of a first frame and grey frames. For a moved character: all
+ * channels after the noisy latents `x`. WEFT_NONE: none. */
 static weft_value given_latents(weft_graph *g, const weft_run *run, const weft_run_models *m,
                                 const weft_model_size *size, weft_shape latents, weft_value x,
                                 weft_ports *p)

@@ -46,7 +46,8 @@ static inline bool weft_run_uses_identity(const weft_run_models *models)
 {
     return models->identity.family != NULL;
 }
-/* Latent size of one sample of a bucket, without `lead`, and the number of the denoiser's tokens for this size. */
+/* Latent size of one sample of a bucket, without `lead`, and the number of the denoiser's tokens
+ * for this size. */
 weft_model_size weft_run_latent_size(const weft_run_models *models, const weft_bucket *bucket);
 int64_t weft_run_tokens(const weft_run_models *models, const weft_bucket *bucket);
 

@@ -1,4 +1,5 @@
-/* Tokens of first frames by a frozen image encoder, for the latent cache (control.image_encoder). */
+/* Tokens of first frames by a frozen image encoder (control.image_encoder), for the latent
+ * cache. */
 #ifndef WEFT_TRAIN_LATENTS_CHARACTER_TOKENS_H
 #define WEFT_TRAIN_LATENTS_CHARACTER_TOKENS_H
 
@@ -12,8 +13,8 @@ typedef struct weft_character_tokens {
     float *tokens;   /* of the last frame; valid until the next one */
 } weft_character_tokens;
 
-/* Compiles the encoder of run->data.image_encoder. Its preprocessing is that of the folder which
- * has the encoder's folder (image_processor/preprocessor_config.json). Reserves no memory. */
+/* Compiles the encoder of run->data.image_encoder. The folder around it has the preprocessing
+ * (image_processor/preprocessor_config.json). Reserves no memory. */
 weft_status weft_character_tokens_plan(const weft_run *run, const weft_run_models *models,
                                        const weft_backend *backend, weft_character_tokens *tokens);
 /* Bytes that the encoder reserves with its weights. */

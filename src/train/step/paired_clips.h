@@ -13,13 +13,13 @@ weft_status weft_paired_clips_open(const weft_run *run, const weft_run_pair *pai
                                    const weft_dataset *first, int64_t frames,
                                    weft_paired_clips **clips);
 void weft_paired_clips_close(weft_paired_clips *clips); /* accepts NULL */
-/* Reads the first frames of the clip of sample `id`, scaled to cover `size` and cropped in the
- * middle, into to[frames, height, width, 3] in [-1,1]. */
+/* Reads the first frames of the clip of sample `id` into to[frames, height, width, 3] in [-1,1].
+ * Frames are scaled to cover `size`. Their middle is used. */
 weft_status weft_paired_clips_read(weft_paired_clips *clips, uint64_t id, const weft_bucket *size,
                                    float *to);
-/* Reads a mask as the marks of latents: to[latent frames, rows, columns, frames of a latent], 1
- * where the mask is black and 0 where it is white, at the first pixel of each latent. The first
- * frame fills a latent frame alone. */
+/* Reads a mask as marks: to[latent frames, rows, columns, frames of a latent]. A mark is 1 for
+ * black and 0 for white, at the first pixel of each latent. The first frame fills a latent frame
+ * alone. */
 weft_status weft_paired_clips_marks(weft_paired_clips *clips, uint64_t id, const weft_bucket *size,
                                     const weft_grid *grid, float *to);
 
