@@ -140,6 +140,9 @@ static void read_rows(const pairs_group *g, int64_t row, int thread, cpu_pairs_b
     const uint16_t *from = (const uint16_t *)p->A + (p->trans_a ? row : row * p->lda);
     uint16_t *own = g->a + thread * plan->a / 2;
     if (!copies_all(p) && b->rows % CPU_PAIRS_ROWS == 0) {
+        const int64_t after = least(BLOCK_ROWS, p->M - row - b->rows);
+        b->next = from + b->rows * p->lda;
+        b->next_bytes = after > 0 ? ((after - 1) * p->lda + p->K) * 2 : 0;
         b->a = from;
         b->a_row = p->lda;
         b->a_pair = 2;

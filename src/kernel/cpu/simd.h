@@ -69,6 +69,8 @@ typedef struct cpu_pairs_block {
     int64_t rows, columns, pairs;
     const uint16_t *a; /* complete tiles of rows */
     int64_t a_row, a_pair;
+    const void *next; /* operands of the next block, which tiles start to load; bytes */
+    int64_t next_bytes;
     const uint16_t *b; /* panels: [pair][CPU_PAIRS_COLUMNS][2] */
     const float *bias; /* complete panels; NULL: 0 */
     void *c;           /* narrow: bf16, otherwise f32 */
