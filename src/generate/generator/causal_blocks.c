@@ -1,5 +1,6 @@
 #include "generate/generator/causal_blocks.h"
 
+#include "base/given.h"
 #include "exec/store/tensor_copy.h"
 #include "generate/generator/generator_parts.h"
 
@@ -8,24 +9,21 @@
 static weft_status check_options(const weft_generator *p)
 {
     const weft_generator_options *o = &p->options;
-    const struct {
-        const char *key;
-        bool given;
-    } other[] = {{"--batch-size", o->batch > 1},
-                 {"--feature-cache", o->cache && strcmp(o->cache, "off") != 0},
-                 {"--guidance-end", o->guided[1] > 0},
-                 {"--preview-interval", o->preview > 0},
-                 {"--window", o->window || o->continues || o->chains},
-                 {"--window-overlap", o->window_overlap != 0},
-                 {"--frame-lag", o->frame_lag != 0},
-                 {"--strength", o->strength > 0},
-                 {"--video", o->visual.video != NULL}};
-    for (int i = 0; i < WEFT_COUNT(other); i++)
-        if (other[i].given)
-            return weft_error(WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.key = other[i].key),
-                              "%s generates one video at a time, block by block, which is not "
-                              "possible with this option. Omit it.",
-                              weft_model_class(p->model.denoiser));
+    const weft_given other[] = {{"--batch-size", o->batch > 1},
+                                {"--feature-cache", o->cache && strcmp(o->cache, "off") != 0},
+                                {"--guidance-end", o->guided[1] > 0},
+                                {"--preview-interval", o->preview > 0},
+                                {"--window", o->window || o->continues || o->chains},
+                                {"--window-overlap", o->window_overlap != 0},
+                                {"--frame-lag", o->frame_lag != 0},
+                                {"--strength", o->strength > 0},
+                                {"--video", o->visual.video != NULL}};
+    const char *given = weft_first_given(other, WEFT_COUNT(other));
+    if (given)
+        return weft_error(WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.key = given),
+                          "%s generates one video at a time, block by block, which is not "
+                          "possible with this option. Omit it.",
+                          weft_model_class(p->model.denoiser));
     return p->model.experts == 1
                ? WEFT_OK
                : weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT(.file = p->model.folder),

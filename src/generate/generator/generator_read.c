@@ -1,6 +1,7 @@
 #include "generate/generator/generator_read.h"
 
 #include "base/fs.h"
+#include "base/given.h"
 #include "base/hash.h"
 #include "comm/comm_world.h"
 #include "generate/generator/causal_blocks.h"
@@ -268,25 +269,21 @@ static weft_status lay_reasoning(weft_generator *p)
 static weft_status check_levels(const weft_generator *p)
 {
     const weft_generator_options *o = &p->options;
-    const struct {
-        const char *key;
-        bool given;
-    } other[] = {{"--batch-size", o->batch > 1},
-                 {"--feature-cache", o->cache && strcmp(o->cache, "off") != 0},
-                 {"--guidance-end", o->guided[1] > 0},
-                 {"--preview-interval", o->preview > 0},
-                 {"--trace", o->trace != NULL},
-                 {"--strength", o->strength > 0},
-                 {"--video", o->visual.video && !o->chains},
-                 {"--mask", o->visual.mask != NULL},
-                 {"--last-image", o->visual.last_image != NULL}};
-    for (int i = 0; i < WEFT_COUNT(other); i++)
-        if (other[i].given)
-            return weft_error(
-                WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.key = other[i].key),
-                "frames of %s have noise levels of their own (--frame-lag, --image or "
-                "--window-mode history), and the option needs one level. Omit it.",
-                weft_model_class(p->model.denoiser));
+    const weft_given other[] = {{"--batch-size", o->batch > 1},
+                                {"--feature-cache", o->cache && strcmp(o->cache, "off") != 0},
+                                {"--guidance-end", o->guided[1] > 0},
+                                {"--preview-interval", o->preview > 0},
+                                {"--trace", o->trace != NULL},
+                                {"--strength", o->strength > 0},
+                                {"--video", o->visual.video && !o->chains},
+                                {"--mask", o->visual.mask != NULL},
+                                {"--last-image", o->visual.last_image != NULL}};
+    const char *given = weft_first_given(other, WEFT_COUNT(other));
+    if (given)
+        return weft_error(WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.key = given),
+                          "frames of %s have noise levels of their own (--frame-lag, --image or "
+                          "--window-mode history), and the option needs one level. Omit it.",
+                          weft_model_class(p->model.denoiser));
     if (p->trajectory.scheduler.path != WEFT_PATH_FLOW)
         return weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT(.file = p->model.folder),
                           "noise levels per frame need a scheduler of flow matching, not %s",
@@ -450,20 +447,17 @@ static weft_status lay_sound(weft_generator *p)
                                                   "%s generates no sound. Omit the option.",
                                                   weft_model_class(p->model.denoiser))
                                      : WEFT_OK;
-    const struct {
-        const char *key;
-        bool given;
-    } other[] = {{"--window", o->window || o->continues || o->chains},
-                 {"--video", o->visual.video != NULL},
-                 {"--control", o->visual.control != NULL},
-                 {"--feature-cache", o->cache && strcmp(o->cache, "off") != 0},
-                 {"--identity-image", o->identity.image != NULL}};
-    for (int i = 0; i < WEFT_COUNT(other); i++)
-        if (other[i].given)
-            return weft_error(WEFT_MSG_MODEL_INPUT_UNSUPPORTED, WEFT_AT(.key = other[i].key),
-                              "%s generates sound with the video, which is not possible with this "
-                              "option. Omit it.",
-                              weft_model_class(p->model.denoiser));
+    const weft_given other[] = {{"--window", o->window || o->continues || o->chains},
+                                {"--video", o->visual.video != NULL},
+                                {"--control", o->visual.control != NULL},
+                                {"--feature-cache", o->cache && strcmp(o->cache, "off") != 0},
+                                {"--identity-image", o->identity.image != NULL}};
+    const char *given = weft_first_given(other, WEFT_COUNT(other));
+    if (given)
+        return weft_error(WEFT_MSG_MODEL_INPUT_UNSUPPORTED, WEFT_AT(.key = given),
+                          "%s generates sound with the video, which is not possible with this "
+                          "option. Omit it.",
+                          weft_model_class(p->model.denoiser));
     s->sound_steps = weft_sound_models_steps(&p->model.sound, o->frames,
                                              weft_generator_number(p, WEFT_PORT_FPS));
     s->sound_floats = s->sound_steps * p->model.sound.features;

@@ -1,5 +1,6 @@
 #include "generate/generator/latent_stages.h"
 
+#include "base/given.h"
 #include "base/rng.h"
 #include "diffusion/block_noise.h"
 #include "diffusion/scheduler_stages.h"
@@ -81,17 +82,14 @@ static weft_status check_pipeline(const weft_generator *p)
 static weft_status check_options(const weft_generator *p)
 {
     const weft_generator_options *o = &p->options;
-    const struct {
-        const char *key;
-        bool given;
-    } other[] = {{"--guidance-end", o->guided[1] > 0},
-                 {"--sigmas", o->timestep_schedule.sigmas != NULL},
-                 {"--timesteps", o->timestep_schedule.timesteps != NULL}};
-    for (int i = 0; i < WEFT_COUNT(other); i++)
-        if (other[i].given)
-            return weft_error(WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.key = other[i].key),
-                              "the pipeline denoises latents of several sizes, each with its own "
-                              "steps. Omit the option.");
+    const weft_given other[] = {{"--guidance-end", o->guided[1] > 0},
+                                {"--sigmas", o->timestep_schedule.sigmas != NULL},
+                                {"--timesteps", o->timestep_schedule.timesteps != NULL}};
+    const char *given = weft_first_given(other, WEFT_COUNT(other));
+    if (given)
+        return weft_error(WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.key = given),
+                          "the pipeline denoises latents of several sizes, each with its own "
+                          "steps. Omit the option.");
     if (o->doubles_first_section && p->trajectory.scheduler.kind->sampler != &weft_sampler_dmd)
         return weft_error(
             WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = "--first-section-steps"),

@@ -1,5 +1,6 @@
 #include "transform/sharding/mesh_config.h"
 
+#include "base/given.h"
 #include "base/log.h"
 #include "transform/sharding/mesh_keys.h"
 
@@ -314,28 +315,22 @@ weft_status weft_parallel_mesh_denoise(const weft_parallel *p, int ranks, int br
 const char *weft_parallel_is_set(const weft_parallel *p)
 {
     const weft_parallel *d = &weft_parallel_default;
-    const struct {
-        const char *name;
-        bool given;
-    } key[] = {{"cfg", p->cfg != d->cfg},
-               {"text_encoder_rank", text_is_apart(p)},
-               {"dp", p->dp != d->dp},
-               {"fsdp", p->fsdp != d->fsdp},
-               {"ep", p->ep != d->ep},
-               {"zero", p->zero != d->zero},
-               {"tp", p->tp != d->tp},
-               {"sequence_parallel", p->sequence != d->sequence},
-               {"cp", p->cp != d->cp},
-               {"context", p->context.kind || p->context.ulysses || p->context.ring},
-               {"pp", p->pp != d->pp},
-               {"schedule", strcmp(p->schedule, d->schedule) != 0},
-               {"virtual_stages", p->virtual_stages != d->virtual_stages},
-               {"microbatches", p->microbatches != d->microbatches},
-               {"axis_order", p->order.count != 0}};
-    for (int i = 0; i < WEFT_COUNT(key); i++)
-        if (key[i].given)
-            return key[i].name;
-    return NULL;
+    const weft_given key[] = {{"cfg", p->cfg != d->cfg},
+                              {"text_encoder_rank", text_is_apart(p)},
+                              {"dp", p->dp != d->dp},
+                              {"fsdp", p->fsdp != d->fsdp},
+                              {"ep", p->ep != d->ep},
+                              {"zero", p->zero != d->zero},
+                              {"tp", p->tp != d->tp},
+                              {"sequence_parallel", p->sequence != d->sequence},
+                              {"cp", p->cp != d->cp},
+                              {"context", p->context.kind || p->context.ulysses || p->context.ring},
+                              {"pp", p->pp != d->pp},
+                              {"schedule", strcmp(p->schedule, d->schedule) != 0},
+                              {"virtual_stages", p->virtual_stages != d->virtual_stages},
+                              {"microbatches", p->microbatches != d->microbatches},
+                              {"axis_order", p->order.count != 0}};
+    return weft_first_given(key, WEFT_COUNT(key));
 }
 
 bool weft_parallel_context(int64_t cp, bool heads, int64_t index, weft_cp_config *out)
