@@ -347,26 +347,18 @@ static weft_status_code on_predict(void *user, int64_t step, const float *x,
     return WEFT_OK;
 }
 
-/* Numbers of draws reserved for a section. */
-static const int64_t draws_of_section = 1 << 16;
-
 /* Noise of a draw: a function of the video's seed, the draw and the position, the same in any
  * batch. */
 static weft_status_code on_noise(void *user, int64_t draw, float *noise)
 {
     const run_state *r = user;
     const int64_t each = r->generator->shape.sampled_floats, batch = r->generator->options.batch;
-    const int64_t stages = r->generator->shape.stages, stage = r->generator->shape.stage;
-    /* draws of all stages are numbered as draws of the largest latents */
-    const int64_t numbers = stages ? each << 2 * (stages - 1 - stage) : each;
-    draw += r->generator->sampling.section * draws_of_section +
-            stage * (draws_of_section / WEFT_MAX_STAGES);
+    const uint64_t first = weft_steps_noise_at(r->generator, draw);
     for (int64_t i = 0; i < batch * each; i++) {
         const int64_t prompt = r->generator->request.first + i / each;
         const uint64_t seed =
             prompt < r->generator->request.count ? r->generator->request.seeds[prompt] : 0;
-        noise[i] =
-            weft_random_normal(seed, WEFT_RNG_SAMPLER, (uint64_t)(draw * numbers + i % each));
+        noise[i] = weft_random_normal(seed, WEFT_RNG_SAMPLER, first + (uint64_t)(i % each));
     }
     return WEFT_OK;
 }
@@ -614,7 +606,7 @@ static weft_status_code noise_of_block(void *user, int64_t draw, float *noise)
 {
     const block_step *b = user;
     const uint64_t seed = b->generator->request.seeds[b->generator->request.first];
-    draw += b->number * draws_of_section;
+    draw += b->number * WEFT_DRAWS_OF_SECTION;
     for (int64_t i = 0; i < b->floats; i++)
         noise[i] = weft_random_normal(seed, WEFT_RNG_SAMPLER, (uint64_t)(draw * b->floats + i));
     return WEFT_OK;

@@ -18,6 +18,18 @@ const weft_solver_step *weft_levels_of_section(const weft_generator *p)
                            : p->trajectory.solver_step + p->trajectory.skipped;
 }
 
+uint64_t weft_steps_noise_at(const weft_generator *p, int64_t draw)
+{
+    const int64_t stages = p->shape.stages, stage = p->shape.stage, own = p->shape.sampled_floats;
+    /* draws are numbered as draws of the largest latents */
+    const int64_t numbers = stages                     ? own << 2 * (stages - 1 - stage)
+                            : p->shape.reasoning_steps ? p->shape.begun_floats
+                                                       : own;
+    draw += p->sampling.section * WEFT_DRAWS_OF_SECTION +
+            stage * (WEFT_DRAWS_OF_SECTION / WEFT_MAX_STAGES);
+    return (uint64_t)(draw * numbers);
+}
+
 /* Whether guidance sets the prediction of a step to 0, in the first stage of a section. */
 bool weft_steps_predict_zero(const weft_generator *p, int64_t step)
 {
