@@ -189,12 +189,21 @@ def tensor(key, shape):
     return (b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + number(0) + sizes(shape) + sizes(strides) +
             b"\x89ccollections\nOrderedDict\n)RtR")
 
-def save(path, call=b"", nest=(), transpose=False):
-    """nest: keys of dicts, the outermost first; the first dict also has "epoch"."""
+def save(path, call=b"", nest=(), transpose=False, beside=None):
+    """nest: keys of dicts, the outermost first; the first dict also has "epoch", and under `beside` a
+    dict with one tensor of another model."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as z:
         body = b"\x80\x02"
         for depth, key in enumerate(nest):
-            body += b"}" + (text("epoch") + number(3) + b"s" + text("ema_state_dict") + b"}s" if depth == 0 else b"") + text(key)
+            body += b"}"
+            if depth == 0:
+                body += text("epoch") + number(3) + b"s"
+                for empty in {"ema_state_dict", "model_state_dict"} - {*nest, beside}:
+                    body += text(empty) + b"}" + text("shadow_params") + b"]ss"
+            if depth == 0 and beside:
+                body += text(beside) + b"}" + text("other") + tensor("other", [2]) + b"ss"
+                z.writestr("archive/data/other", bytes(8))
+            body += text(key)
         body += b"}("
         for i, (name, t) in enumerate(head.items()):
             if name == "__metadata__":
@@ -222,7 +231,8 @@ def older(path, protocol):
 save("plain.pt")
 save("nested.pth", nest=["state_dict"])
 save("wfvae.ckpt", nest=["state_dict", "gen_model"])
-save("ema.ckpt", nest=["ema_state_dict"])
+save("ema.ckpt", nest=["ema_state_dict"], beside="state_dict")
+save("latte.pt", nest=["ema"], beside="model")
 save("evil.pt", call=b"cos\nsystem\n(" + text("touch owned") + b"tR")
 older("older.pt", 2)
 older("older4.pt", 4)
@@ -236,11 +246,20 @@ with zipfile.ZipFile("big.pt", "w", zipfile.ZIP_STORED) as z:
 PY
 "$WEFT" inspect model "$golden/dialects/dialect_wan_a/original.safetensors" --tensors | sort >expected
 every_form_of_torch_save_is_read() {
-    for file in plain.pt nested.pth wfvae.ckpt ema.ckpt older.pt older4.pt wide.pt; do
+    for file in plain.pt nested.pth wfvae.ckpt ema.ckpt latte.pt older.pt older4.pt wide.pt; do
         "$WEFT" inspect model $file --tensors | sort | cmp - expected
     done
 }
 check every_form_of_torch_save_is_read
+averaged_weights_are_reported() {
+    for file in ema.ckpt latte.pt nested.pth; do
+        "$WEFT" inspect model $file 2>$file.log >$file.out
+    done
+    has_message ema.ckpt.log tensor-names key=ema_state_dict
+    has_message latte.pt.log tensor-names key=ema
+    ! has_message nested.pth.log tensor-names
+}
+check averaged_weights_are_reported
 code_and_damage_in_pickles_are_refused() {
     refuses evil.pt format-unsupported 'os.system'
     [ ! -e owned ]

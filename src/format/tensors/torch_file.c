@@ -5,10 +5,12 @@
  *           | pickle of a list of storage keys | for each: i64 elements, elements
  *
  * The object is a dict of names and tensors. Or it is a dict that contains such a dict under
- * "state_dict" or another usual name, or as its only dict. Other content is ignored. */
+ * "state_dict" or another usual name, averaged weights first, or as its only dict. Other content is
+ * ignored. */
 #include "format/tensors/torch_file.h"
 
 #include "base/config.h"
+#include "base/log.h"
 #include "format/tensors/pickle.h"
 #include "format/tensors/tensors_internal.h"
 
@@ -105,6 +107,8 @@ static weft_status add_tensor(weft_tensors *ts, const char *path, const char *na
     return weft_tensors_append(ts, &t);
 }
 
+enum { MOST_NESTED = 3 }; /* dicts around the one with the tensors */
+
 static bool has_tensors(const weft_pickled *dict)
 {
     for (int64_t i = 1; i < dict->count; i += 2)
@@ -113,20 +117,56 @@ static bool has_tensors(const weft_pickled *dict)
     return false;
 }
 
-/* The dict in `dict` that holds the tensors: of a usual name, or the only one that has any. */
-static const weft_pickled *inner_of(const weft_pickled *dict)
+/* Whether tensors are in the dict, or in dicts inside it. */
+static bool leads_to_tensors(const weft_pickled *dict, int depth)
 {
-    static const char *const nests[] = {"ema_state_dict", "state_dict", "model_state_dict",
-                                        "model",          "module",     "ema",
-                                        "generator_ema",  "generator",  "gen_model"};
-    const weft_pickled *only = NULL;
+    if (dict->kind != WEFT_PICKLED_DICT || has_tensors(dict))
+        return dict->kind == WEFT_PICKLED_DICT;
+    for (int64_t i = 1; i < dict->count && depth > 1; i += 2)
+        if (leads_to_tensors(dict->item[i], depth - 1))
+            return true;
+    return false;
+}
+
+/* The dict of that name in `dict`; NULL: none, or one without tensors, as a count of steps or the
+ * list of an averaging class. */
+static const weft_pickled *nest_of(const weft_pickled *dict, const char *name)
+{
+    for (int64_t i = 0; i + 1 < dict->count; i += 2)
+        if (dict->item[i]->kind == WEFT_PICKLED_TEXT && !strcmp(dict->item[i]->text, name) &&
+            leads_to_tensors(dict->item[i + 1], MOST_NESTED))
+            return dict->item[i + 1];
+    return NULL;
+}
+
+/* The dict in `dict` that holds the tensors: of a usual name, or the only one that has any.
+ * Averaged weights come first, as the authors of Open-Sora-Plan (ema_state_dict), Latte (ema) and
+ * Self-Forcing (generator_ema) read their own files. */
+static const weft_pickled *inner_of(const char *path, const weft_pickled *dict)
+{
+    static const char *const averaged[] = {"ema_state_dict", "ema", "generator_ema"};
+    static const char *const trained[] = {"state_dict", "model_state_dict", "model",
+                                          "module",     "generator",        "gen_model"};
+    const weft_pickled *first = NULL, *only = NULL;
+    const char *name = NULL, *other = NULL;
     int candidates = 0;
-    for (int n = 0; n < WEFT_COUNT(nests); n++)
-        for (int64_t i = 0; i + 1 < dict->count; i += 2)
-            if (dict->item[i]->kind == WEFT_PICKLED_TEXT &&
-                !strcmp(dict->item[i]->text, nests[n]) &&
-                dict->item[i + 1]->kind == WEFT_PICKLED_DICT && dict->item[i + 1]->count)
-                return dict->item[i + 1];
+    for (int n = 0; n < WEFT_COUNT(averaged) && !first; n++)
+        if ((first = nest_of(dict, averaged[n])))
+            name = averaged[n];
+    for (int n = 0; n < WEFT_COUNT(trained) && !other; n++) {
+        const weft_pickled *nest = nest_of(dict, trained[n]);
+        if (nest)
+            other = trained[n];
+        if (nest && !first)
+            first = nest;
+    }
+    if (name && other)
+        weft_notice(WEFT_MSG_TENSOR_NAMES, WEFT_AT(.file = path, .key = name),
+                    "the file has averaged weights (%s) and others (%s); weft reads the averaged "
+                    "ones",
+                    name, other);
+    if (first)
+        return first;
     for (int64_t i = 1; i < dict->count; i += 2)
         if (dict->item[i]->kind == WEFT_PICKLED_DICT && has_tensors(dict->item[i])) {
             only = dict->item[i];
@@ -138,9 +178,9 @@ static const weft_pickled *inner_of(const weft_pickled *dict)
 static weft_status add_object(weft_tensors *ts, const char *path, const weft_pickled *root,
                               const pieces *all)
 {
-    for (int depth = 0; depth < 3 && root->kind == WEFT_PICKLED_DICT && !has_tensors(root);
-         depth++) {
-        const weft_pickled *inner = inner_of(root);
+    for (int depth = 0;
+         depth < MOST_NESTED && root->kind == WEFT_PICKLED_DICT && !has_tensors(root); depth++) {
+        const weft_pickled *inner = inner_of(path, root);
         if (!inner)
             break;
         root = inner;
