@@ -25,7 +25,7 @@ typedef enum weft_method_need {
     WEFT_METHOD_NEEDS
 } weft_method_need;
 
-enum { WEFT_METHOD_TEXT = 512, WEFT_METHOD_ARGUMENTS = 8072, WEFT_METHOD_NUMBERS = 4036 };
+enum { WEFT_METHOD_TEXT = 512, WEFT_METHOD_ARGUMENTS = 88, WEFT_METHOD_NUMBERS = 44 };
 
 /* Sets the options of `fields` in `request`. An option that `fields` does not have is the one of
  * `base` (NULL: none), if the model takes the option. takes: [WEFT_METHOD_NEEDS] of the model
