@@ -147,7 +147,7 @@ typedef struct weft_attr_rope_table {
 /* q (B,Sq,H,D), k, v (B,Sk,H,D). segments i32 (N,4), optional: rows {q begin, q end, k begin, k
  * end} over the flattened B*Sq and B*Sk; queries attend to the keys of their segment only. Segments
  * i32 (B,N,4) are rows over the Sq and Sk of each batch item. Without segments each batch item is a
- * segment. No query or key is in two segments: a key has the gradient of one segment only.
+ * segment. No query is in two segments; a key in several has the sum of their gradients.
  *
  * Outputs (B,Sq,H,D) and the log-sum-exp f32 (B,H,Sq), which the backward and attention_merge need.
  * A query without keys gives 0 and -inf. `scale` multiplies q.k; `causal`: key j <= query i +

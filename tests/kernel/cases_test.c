@@ -351,6 +351,7 @@ typedef struct attention_case {
 static void check_attention(weft_dtype dtype)
 {
     static const int32_t packed[] = {0, 5, 0, 7, 5, 105, 7, 8, 110, 300, 20, 290};
+    static const int32_t shared[] = {0, 60, 0, 130, 60, 64, 10, 12, 64, 200, 5, 300};
     static const int32_t crossing[] = {3, 60, 0, 130, 60, 64, 10, 10};
     const attention_case cases[] = {
         {1, 1, 1, 1, 8, false, 0, NULL, 0},        {2, 3, 5, 2, 8, false, 0, NULL, 0},
@@ -360,7 +361,8 @@ static void check_attention(weft_dtype dtype)
         {1, 30, 40, 2, 10, false, 0, NULL, 0},     {1, 100, 100, 2, 32, true, 0, NULL, 0},
         {1, 30, 200, 2, 32, true, 0, NULL, 0},     {1, 200, 30, 2, 32, true, 0, NULL, 0},
         {1, 300, 300, 2, 32, false, 3, packed, 0}, {1, 300, 300, 2, 24, true, 3, packed, 0},
-        {2, 64, 65, 2, 16, false, 2, crossing, 0}, {1, 400, 200, 1, 48, false, 0, NULL, 2},
+        {2, 64, 65, 2, 16, false, 2, crossing, 0}, {1, 300, 300, 2, 24, false, 3, shared, 0},
+        {1, 300, 300, 3, 32, true, 3, shared, 0},  {1, 400, 200, 1, 48, false, 0, NULL, 2},
         {1, 5, 0, 2, 16, false, 0, NULL, 0},       {1, 0, 5, 2, 16, false, 0, NULL, 0},
         {2, 20, 31, 1, 7, false, 0, NULL, 0},      {1, 40, 420, 1, 33, true, 0, NULL, 0},
     };

@@ -1,8 +1,8 @@
 /* Attention over batch, heads and segments: assigns pieces to threads. attention.inc computes them.
  *
- * A forward task is 384 queries of a head in a segment. A backward task is a head in a segment.
- * Tasks write disjoint rows without atomics, so the result does not depend on the number of
- * threads. */
+ * A forward task is 384 queries of a head in a segment. A backward task is a head in a segment, or
+ * in all segments in order where they share keys. Tasks write disjoint rows without atomics, so the
+ * result does not depend on the number of threads. */
 #include "kernel/cpu/cpu.h"
 #include "kernel/cpu/gemm.h"
 #include "kernel/cpu/isa.h"
@@ -197,6 +197,21 @@ static weft_status_code check_segments(const attention_job *job)
     return WEFT_OK;
 }
 
+/* Returns true if keys may be in two segments: a segment starts before the end of one listed
+ * earlier. Segments that are not listed in order count as well. */
+static bool shares_keys(const attention_job *job)
+{
+    int64_t end = 0;
+    for (int64_t n = 0; job->segments && n < job->count; n++) {
+        int64_t r[4];
+        segment_rows(job, n, r);
+        if (r[2] < end && r[2] < r[3])
+            return true;
+        end = r[3] > end ? r[3] : end;
+    }
+    return false;
+}
+
 /* Returns the bias of the keys of all samples, or NULL. */
 static const float *key_bias(const weft_kernel_args *args, int at)
 {
@@ -362,32 +377,45 @@ static int attention_grad_narrow_of(const weft_kernel_args *args)
     return attention_grad_is_bf16(args) ? CPU_ALL : 0;
 }
 
+/* Computes the gradient of a head in segment n, with `add` on top of the segments before. */
+static void segment_grad(const attention_job *job, int64_t n, int64_t head, bool add, void *scratch)
+{
+    const weft_kernel_args *args = job->args;
+    const cpu_isa *isa = cpu_isa_get();
+    cpu_attention_head h = head_of(job, n, head);
+    const int64_t q = (const char *)h.q - (const char *)job->q->data,
+                  k = (const char *)h.k - (const char *)job->k->data;
+    h.add = add;
+    h.out_in = (const char *)args->in[3].data + q;
+    h.lse_in = args->in[4].data;
+    h.dout = (const char *)args->in[5].data + q;
+    h.dlse = args->in_count > 7 && view_present(&args->in[7]) ? args->in[7].data : NULL;
+    h.dq = (char *)args->out[0].data + q;
+    h.dk = (char *)args->out[1].data + k;
+    h.dv = (char *)args->out[2].data + k;
+    (attention_grad_is_bf16(args) ? isa->attention_grad_bf16 : isa->attention_grad)(&h, scratch);
+}
+
 CPU_KERNEL_WITH(attention_grad, .workspace = attention_grad_workspace,
                 .narrow_of = attention_grad_narrow_of)
 {
     attention_job job = job_of(args, 6);
-    const cpu_isa *isa = cpu_isa_get();
-    void (*compute)(const cpu_attention_head *, void *) =
-        attention_grad_is_bf16(args) ? isa->attention_grad_bf16 : isa->attention_grad;
-    const int64_t space = attention_grad_space(&job), tasks = job.count * job.heads;
     job.bias = key_bias(args, 8);
     WEFT_TRY(check_segments(&job));
     if (job.segments)
         for (int o = 0; o < 3; o++)
             memset(args->out[o].data, 0, (size_t)(view_count(&args->out[o]) * job.bytes));
+    const bool add = shares_keys(&job);
+    const int64_t step = !add          ? 1
+                         : job.by_item ? job.by_item
+                                       : job.count,
+                  tasks = job.count / step * job.heads, space = attention_grad_space(&job);
 #pragma omp parallel for schedule(dynamic) num_threads(team(args, tasks))
     for (int64_t task = 0; task < tasks; task++) {
-        cpu_attention_head h = head_of(&job, task / job.heads, task % job.heads);
-        const int64_t q = (const char *)h.q - (const char *)job.q->data,
-                      k = (const char *)h.k - (const char *)job.k->data;
-        h.out_in = (const char *)args->in[3].data + q;
-        h.lse_in = args->in[4].data;
-        h.dout = (const char *)args->in[5].data + q;
-        h.dlse = args->in_count > 7 && view_present(&args->in[7]) ? args->in[7].data : NULL;
-        h.dq = (char *)args->out[0].data + q;
-        h.dk = (char *)args->out[1].data + k;
-        h.dv = (char *)args->out[2].data + k;
-        compute(&h, (float *)args->workspace + omp_get_thread_num() * space);
+        float *scratch = (float *)args->workspace + omp_get_thread_num() * space;
+        const int64_t first = task / job.heads * step;
+        for (int64_t n = first; n < first + step; n++)
+            segment_grad(&job, n, task % job.heads, add, scratch);
     }
     return WEFT_OK;
 }

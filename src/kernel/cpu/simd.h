@@ -25,6 +25,7 @@ typedef struct cpu_attention_head {
     const float *lse_in;
     const float *dlse;            /* NULL: 0 */
     void *dq, *dk, *dv;           /* outputs of the backward */
+    bool add;                     /* add to dk and dv, which have the gradient of other segments */
     int64_t row, sq, heads, head; /* position in lse (B,H,Sq); `row`: first query in B*Sq */
 } cpu_attention_head;
 
