@@ -68,6 +68,9 @@ static weft_status add_folder(const char *folder, weft_parity_table *table)
     char *pipelines = weft_path_join(folder, "pipelines");
     weft_status_code status = WEFT_OK;
     WEFT_GO(WEFT_ALLOCATED(pipelines, "%s", folder));
+    WEFT_GO(add_files(folder, "asked", table)); /* the folder of one pipeline */
+    if (table->rows > before)
+        goto out;
     WEFT_GO(add_files(folder, "", table));
     if (weft_path_is_dir(pipelines))
         WEFT_GO(add_pipelines(pipelines, table));

@@ -255,9 +255,9 @@ averaged_weights_are_reported() {
     for file in ema.ckpt latte.pt nested.pth; do
         "$WEFT" inspect model $file 2>$file.log >$file.out
     done
-    has_message ema.ckpt.log tensor-names key=ema_state_dict
-    has_message latte.pt.log tensor-names key=ema
-    ! has_message nested.pth.log tensor-names
+    has_message ema.ckpt.log weights-averaged key=ema_state_dict
+    has_message latte.pt.log weights-averaged key=ema
+    ! has_message nested.pth.log weights-averaged
 }
 check averaged_weights_are_reported
 code_and_damage_in_pickles_are_refused() {

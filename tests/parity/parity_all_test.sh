@@ -97,4 +97,11 @@ a_folder_without_golden_files_is_an_error() {
     has_message err file-not-found file=none || fail_with err "the message"
 }
 check a_folder_without_golden_files_is_an_error
+one_pipeline() {
+    local cases
+    cases=$(ls "$SRC/tests/golden/pipelines/latte/"asked*.json | wc -l)
+    "$WEFT" parity --all "$SRC/tests/golden/pipelines/latte" >one.txt 2>err || fail_with one.txt "the folder of a pipeline"
+    grep -q "^$cases files: $cases passed, 0 failed" one.txt || fail_with one.txt "not the $cases cases"
+}
+check one_pipeline
 finish

@@ -161,7 +161,7 @@ static const weft_pickled *inner_of(const char *path, const weft_pickled *dict)
             first = nest;
     }
     if (name && other)
-        weft_notice(WEFT_MSG_TENSOR_NAMES, WEFT_AT(.file = path, .key = name),
+        weft_notice(WEFT_MSG_WEIGHTS_AVERAGED, WEFT_AT(.file = path, .key = name),
                     "the file has averaged weights (%s) and others (%s); weft reads the averaged "
                     "ones",
                     name, other);

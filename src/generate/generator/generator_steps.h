@@ -19,8 +19,8 @@ weft_generator_part *weft_steps_denoiser(weft_generator *p, const weft_noise_lev
 int64_t weft_steps_own(weft_generator *p, const weft_generator_part *part, int64_t until);
 /* Draws of noise reserved for a section, or for a block of frames with levels of its own. */
 enum { WEFT_DRAWS_OF_SECTION = 1 << 16 };
-/* Index of the first random value of a draw in the sampler's stream of a video, in the current section
- * and stage. No two draws share values, also if the latents change their size. */
+/* Index of the first random value of a draw in the sampler's stream of a video, in the current
+ * section and stage. No two draws share values, also if the latents change their size. */
 uint64_t weft_steps_noise_at(const weft_generator *p, int64_t draw);
 /* Noise for trajectories of one number. */
 weft_status_code weft_steps_no_noise(void *user, int64_t draw, float *noise);
