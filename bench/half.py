@@ -107,8 +107,8 @@ def memory():
 
 CYCLES_PER_MS = 3.67e6 # of a Zen 4 under this load; a vdpbf16ps of 64 FLOP per cycle
 # Instructions on the ports of vdpbf16ps for 16 scores. Softmax: scale, polynomial of degree 4 less its first term
-# (exp2_of_bf16 in src/kernel/cpu/attention_bf16.inc). Backward also: clamp, dS.
-SOFTMAX = {"attention": 5, "attention_grad": 7}
+# (exp2_of_bf16 in src/kernel/cpu/attention_bf16.inc). Backward also: dS. The maximum of the clamp uses other ports.
+SOFTMAX = {"attention": 5, "attention_grad": 6}
 FLOPS_PER_SCORE = {"attention": 4, "attention_grad": 10} # times the width of a head
 WAN = {"_class_name": "WanTransformer3DModel"}
 
