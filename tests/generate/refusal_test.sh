@@ -103,6 +103,9 @@ refuse option-no-effect key=--stg-blocks -- "${ltx2[@]}" --stg-blocks 1
 refuse option-invalid key=--stg-blocks value=1,x -- "${ltx2[@]}" --stg-scale 1 --stg-blocks 1,x
 refuse model-shape "text~=blocks 0 to 1, and block 2" -- "${ltx2[@]}" --stg-scale 1 --stg-blocks 0,2
 refuse option-conflict key=--modality-scale -- "${ltx2[@]}" --modality-scale 3 --guidance-method apg
+# rescaling of the sound, without the method or without sound
+refuse option-no-effect key=--audio-guidance-rescale value=0.5 "text~=not rescale" -- "${ltx2[@]}" --guidance-scale 3 --audio-guidance-rescale 0.5
+refuse option-no-effect key=--audio-guidance-rescale value=0.5 "text~=no sound" -- --model $model --guidance-method rescale --audio-guidance-rescale 0.5
 helios=$SRC/tests/golden/pipelines/helios
 refuse video-size key=--frames value=20 "text~=generates 9 n frames" -- --model "$helios" --window 9 --frames 20 --height 32 --width 32
 refuse video-size key=--given-frames value=10 "text~=9 n frames" -- --model "$helios" --video x.png --given-frames 10 --window 9 --frames 18 --height 32 --width 32

@@ -72,6 +72,23 @@ how_to_resume_is_reported() {
 }
 check how_to_resume_is_reported
 
+# A state has the scales of weakened passes only with such a pass, so that states of weft without
+# them resume: the file has exactly the settings of a state before the passes were added.
+only_weakened_passes_have_scales() {
+    interrupt INT plain generate "${long[@]}"
+    python3 -S - plain.sampling.safetensors <<'PY' || fail "the settings of the state"
+import json, struct, sys
+data = open(sys.argv[1], "rb").read()
+header = json.loads(data[8:8 + struct.unpack("<Q", data[:8])[0]])
+settings = json.loads(header["__metadata__"]["weft.saved_latents"])["settings"]
+assert settings["guidance"] == 4, settings
+added = {"stg_scale", "audio_stg_scale", "modality_scale", "audio_modality_scale", "stg_blocks", "audio_guidance_rescale"}
+assert not added & set(settings), settings
+PY
+    generate "${long[@]}" --resume --out plain.mp4 >plain.log 2>&1 && has_message plain.log run-resumed 'value=[1-9]*' || { cat plain.log; fail "a state without the scales does not resume"; }
+}
+check only_weakened_passes_have_scales
+
 # previews do not change the video
 previews_change_nothing() {
     needs resumes_unipc

@@ -43,10 +43,27 @@ static weft_status add_stages(const weft_generator *p, json_t *to)
                                             : WEFT_OK;
 }
 
-static weft_status add_blocks(const int64_t *block, json_t *to)
+/* Adds the scales of the weakened branches. Without such a branch the scales have no effect, and
+ * states without their fields resume. */
+static weft_status add_weakened(const weft_generator *p, json_t *to)
 {
+    const weft_generator_options *o = &p->options;
+    const struct {
+        const char *key;
+        double value;
+    } scale[] = {{"stg_scale", o->stg_scale},
+                 {"audio_stg_scale", o->audio_stg_scale},
+                 {"modality_scale", o->modality_scale},
+                 {"audio_modality_scale", o->audio_modality_scale}};
+    if (p->shape.branches <= p->trajectory.guidance->rows)
+        return WEFT_OK;
+    for (int i = 0; i < WEFT_COUNT(scale); i++)
+        if (scale[i].value > 0)
+            WEFT_TRY(add(to, scale[i].key, json_real(scale[i].value)));
+    if (!p->shape.perturbed_branch)
+        return WEFT_OK;
     json_t *list = json_array();
-    for (; *block >= 0; block++)
+    for (const int64_t *block = o->stg_blocks; *block >= 0; block++)
         json_array_append_new(list, json_integer(*block));
     return add(to, "stg_blocks", list);
 }
@@ -92,19 +109,9 @@ static weft_status add_numbers(const weft_generator *p, json_t *to)
         WEFT_TRY(add(to, "vae_tf32", json_true()));
     if (o->audio_guidance > 0)
         WEFT_TRY(add(to, "audio_guidance", json_real(o->audio_guidance)));
-    const struct {
-        const char *key;
-        double value;
-    } weakened[] = {{"stg_scale", o->stg_scale},
-                    {"audio_stg_scale", o->audio_stg_scale},
-                    {"modality_scale", o->modality_scale},
-                    {"audio_modality_scale", o->audio_modality_scale},
-                    {"audio_guidance_rescale", o->audio_guidance_rescale}};
-    for (int i = 0; i < WEFT_COUNT(weakened); i++)
-        if (weakened[i].value > 0)
-            WEFT_TRY(add(to, weakened[i].key, json_real(weakened[i].value)));
-    if (o->stg_blocks_given)
-        WEFT_TRY(add_blocks(o->stg_blocks, to));
+    if (o->audio_guidance_rescale > 0)
+        WEFT_TRY(add(to, "audio_guidance_rescale", json_real(o->audio_guidance_rescale)));
+    WEFT_TRY(add_weakened(p, to));
     if (o->control_scale > 0 && o->control_scale != 1)
         WEFT_TRY(add(to, "control_scale", json_real(o->control_scale)));
     if (o->decode_time.timestep > 0)

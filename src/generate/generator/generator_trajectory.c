@@ -105,6 +105,22 @@ static const weft_guidance *own_guidance(const weft_generator_model *m,
                : weft_guidance_of(fmax(o->guidance, sound));
 }
 
+/* Checks that the rescaling of the sound has an effect. */
+static weft_status check_sound_rescale(const weft_generator_model *m,
+                                       const weft_generator_options *o,
+                                       const weft_guidance *guidance)
+{
+    const double rescale = o->audio_guidance_rescale;
+    const bool sound = m->sound.vae.family != NULL;
+    if (!(rescale > 0) || (sound && guidance == weft_guidance_find("rescale")))
+        return WEFT_OK;
+    return weft_error(
+        WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = "--audio-guidance-rescale", WEFT_NUMBER(rescale)),
+        "%g has no effect, because %s. %s.", rescale,
+        sound ? "the method of guidance is not rescale" : "the model generates no sound",
+        sound ? "Use --guidance-method rescale, or omit the option" : "Omit the option");
+}
+
 /* Checks that the scale of the method true_cfg and the negative prompt have an effect. */
 static weft_status check_true_cfg(const weft_generator_model *m, const weft_generator_options *o,
                                   const weft_guidance *guidance)
@@ -157,6 +173,7 @@ weft_status weft_generator_trajectory_choose_guidance(const weft_generator_model
                           WEFT_AT(.key = "--audio-guidance-scale", WEFT_NUMBER(o->audio_guidance)),
                           "%g has no effect with the method %s. Omit one of the two options.",
                           o->audio_guidance, t->guidance->name);
+    WEFT_TRY(check_sound_rescale(m, o, t->guidance));
     if (o->boundary > 0 && (path == WEFT_PATH_EDM || path == WEFT_PATH_FLOW_EDM))
         return weft_error(WEFT_MSG_OPTION_NO_EFFECT,
                           WEFT_AT(.key = "--boundary-ratio", WEFT_NUMBER(o->boundary)),
