@@ -43,6 +43,7 @@
 #   bench-shared-devices        videos that share 8 simulated H100 under several policies
 #                               (JOBS, SEEDS)
 #   bench-serve-waits           predicted and actual waits of a server (MODEL=DIR, JOBS, LOAD)
+#   bench-cache-families        thresholds of families (DEMO, DIR: results, not computed again)
 #   bench-cache                 caches, guidance intervals and samplers on a trained model
 #                               (MODEL=DIR, PROMPTS=FILE)
 #   bench-serve                 a server: start, overhead, requests, a long queue (MODEL=DIR)
@@ -76,7 +77,7 @@ TARGETS_bench-storage = bench/storage
 TARGETS_bench-gpu-host = bench/gpu_host weft_emu_driver
 TARGETS_bench-half    = weft bench/kernels bench/models
 TARGETS_bench-earlier = weft bench/kernels bench/models
-NEED_WEFT := cache generate int8 memory mixed packing parallel predicted-generation predicted-training serve serve-waits shared-devices shots simulated
+NEED_WEFT := cache cache-families generate int8 memory mixed packing parallel predicted-generation predicted-training serve serve-waits shared-devices shots simulated
 $(foreach b,$(NEED_WEFT),$(eval TARGETS_bench-$(b) = weft))
 
 # ---- benchmarks ------------------------------------------------------------------------------
@@ -152,6 +153,9 @@ bench-serve:
 .PHONY: bench-cache
 bench-cache:
 	$(RECORD) cache bench/cache.sh $(O)/weft --model $(MODEL) --prompts $(PROMPTS) --steps 30 --timing-runs 3 $(if $(LPIPS),--lpips $(LPIPS))
+.PHONY: bench-cache-families
+bench-cache-families:
+	$(RECORD) cache-families bench/cache_families.py $(O)/weft $(or $(DEMO),demo) $(or $(DIR),$(O)/cache-families)
 .PHONY: bench-half bench-earlier bench-int8 bench-int8-scales
 bench-int8:
 	$(RECORD) int8 bench/int8.py $(O) $(M)

@@ -358,9 +358,16 @@ const weft_family weft_family_allegro_dit = {
     .recipe = weft_split_per_head, .recipes = WEFT_SPLIT_CROSS_LISTS,
 };
 
+/* Feature cache rule: the change of the first block's residual, measured on a model of six blocks
+ * relative to Wan (bench/cache.md). */
+static const weft_feature_cache_row caches[] = {
+    {NULL, 0, WEFT_SIGNAL_BLOCK, {0}, 0.1, 0.2, 0},
+};
+
 const weft_family weft_family_opensoraplan_dit = {
     .class_name = "OpenSoraT2V_v1_3", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
+    .cache = caches, .caches = sizeof caches / sizeof *caches,
     .library = "weft", .pipeline = "OpenSoraPlanPipeline", .autoencoder = "WFVAEModel",
     .fps = 18,
     .marks = {"sparse1d", "sparse_n"},

@@ -77,9 +77,16 @@ static const weft_key_mapping mappings[] = {
     {"original", "head.modulation", original, sizeof original / sizeof *original},
 };
 
+/* Feature cache rule of Wan, whose blocks these are: with the same weights the predictions are
+ * Wan's. */
+static const weft_feature_cache_row caches[] = {
+    {NULL, 0, WEFT_SIGNAL_BLOCK, {0}, 0.1, 0.2, 0},
+};
+
 const weft_family weft_family_chronoedit_dit = {
     .class_name = "ChronoEditTransformer3DModel", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
+    .cache = caches, .caches = sizeof caches / sizeof *caches,
     .library = "diffusers", .pipeline = "ChronoEditPipeline", .autoencoder = "AutoencoderKLWan",
     .marks = {"num_attention_heads", "rope_temporal_skip_len"},
     .config_bytes = sizeof(chronoedit), .field = fields, .fields = sizeof fields / sizeof *fields,

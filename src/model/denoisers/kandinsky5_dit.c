@@ -437,9 +437,16 @@ static const weft_recipe_list
     sp   = LIST("sp",   "tensor parallel, tokens in between",  sp_rows);
 static const weft_recipe_list *const recipes[] = {&tp, &ring, &cp, &sp};
 
+/* Feature cache rule: the change of the first block's residual, measured on a model of six blocks
+ * relative to Wan (bench/cache.md). */
+static const weft_feature_cache_row caches[] = {
+    {NULL, 0, WEFT_SIGNAL_BLOCK, {0}, 0.1, 0.2, 0},
+};
+
 const weft_family weft_family_kandinsky5_dit = {
     .class_name = "Kandinsky5Transformer3DModel", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
+    .cache = caches, .caches = sizeof caches / sizeof *caches,
     .library = "diffusers", .pipeline = "Kandinsky5T2VPipeline",
     .image_pipeline = "Kandinsky5I2VPipeline",
     .autoencoder = "AutoencoderKLHunyuanVideo",

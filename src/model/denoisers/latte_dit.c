@@ -266,9 +266,16 @@ static const weft_text_encoder_row text_encoders[] = {
      .clean = WEFT_CLEAN_LOWER, .paired = true},
 };
 
+/* Feature cache rule: the change of the first block's residual, measured on a model of six blocks
+ * relative to Wan (bench/cache.md). */
+static const weft_feature_cache_row caches[] = {
+    {NULL, 0, WEFT_SIGNAL_BLOCK, {0}, 0.05, 0.09, 0},
+};
+
 const weft_family weft_family_latte_dit = {
     .class_name = "LatteTransformer3DModel", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
+    .cache = caches, .caches = sizeof caches / sizeof *caches,
     .library = "diffusers", .pipeline = "LattePipeline",
     .marks = {"video_length", "caption_channels"},
     .config_bytes = sizeof(latte), .field = fields, .fields = sizeof fields / sizeof *fields,

@@ -432,9 +432,16 @@ static const weft_recipe_list
     sp   = LIST("sp",   "tensor parallel, tokens in between",  sp_rows);
 static const weft_recipe_list *const recipes[] = {&tp, &ring, &cp, &sp};
 
+/* Feature cache rule: the change of the first block's residual, measured on a model of six blocks
+ * relative to Wan (bench/cache.md). */
+static const weft_feature_cache_row caches[] = {
+    {NULL, 0, WEFT_SIGNAL_BLOCK, {0}, 0.1, 0.2, 0},
+};
+
 const weft_family weft_family_longcat_dit = {
     .class_name = "LongCatVideoTransformer3DModel", .role = WEFT_ROLE_DENOISER,
     .scope = "dit", .stem = "diffusion_pytorch_model",
+    .cache = caches, .caches = sizeof caches / sizeof *caches,
     .library = "longcat_video", .pipeline = "LongCatVideoPipeline",
     .autoencoder = "AutoencoderKLWan",
     .marks = {"adaln_tembed_dim", "text_tokens_zero_pad"},

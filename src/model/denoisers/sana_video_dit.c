@@ -533,9 +533,16 @@ static const weft_recipe_list
     sp = LIST("sp", "tensor parallel, tokens in between", sp_rows);
 static const weft_recipe_list *const recipes[] = {&tp, &cp, &sp};
 
+/* Feature cache rule: the change of the first block's residual, measured on a model of six blocks
+ * relative to Wan (bench/cache.md). */
+static const weft_feature_cache_row caches[] = {
+    {NULL, 0, WEFT_SIGNAL_BLOCK, {0}, 0.08, 0.16, 0},
+};
+
 const weft_family weft_family_sana_video_dit = {
     .class_name = "SanaVideoTransformer3DModel", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
+    .cache = caches, .caches = sizeof caches / sizeof *caches,
     .library = "diffusers", .pipeline = "SanaVideoPipeline",
     .image_pipeline = "SanaImageToVideoPipeline",
     .autoencoder = "AutoencoderKLWan",

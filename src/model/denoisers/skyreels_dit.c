@@ -165,9 +165,16 @@ static const weft_key_mapping mappings[] = {
     {"original", "fps_projection.0.weight", original, sizeof original / sizeof *original},
 };
 
+/* Feature cache rule of Wan, whose blocks these are: with the same weights the predictions are
+ * Wan's. */
+static const weft_feature_cache_row caches[] = {
+    {NULL, 0, WEFT_SIGNAL_BLOCK, {0}, 0.1, 0.2, 0},
+};
+
 const weft_family weft_family_skyreels_dit = {
     .class_name = "SkyReelsV2Transformer3DModel", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
+    .cache = caches, .caches = sizeof caches / sizeof *caches,
     .library = "diffusers", .pipeline = "SkyReelsV2Pipeline", .pipeline_of = pipeline_of,
     .autoencoder = "AutoencoderKLWan",
     .marks = {"num_attention_heads", "num_frame_per_block"},

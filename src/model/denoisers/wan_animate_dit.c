@@ -491,9 +491,16 @@ static const weft_key_mapping mappings[] = {
      sizeof original / sizeof *original},
 };
 
+/* Feature cache rule: the change of the first block's residual, measured on a model of six blocks
+ * relative to Wan (bench/cache.md). */
+static const weft_feature_cache_row caches[] = {
+    {NULL, 0, WEFT_SIGNAL_BLOCK, {0}, 0.1, 0.2, 0},
+};
+
 const weft_family weft_family_wan_animate_dit = {
     .class_name = "WanAnimateTransformer3DModel", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
+    .cache = caches, .caches = sizeof caches / sizeof *caches,
     .library = "diffusers", .pipeline = "WanAnimatePipeline", .autoencoder = "AutoencoderKLWan",
     .marks = {"num_attention_heads", "inject_face_latents_blocks"},
     .config_bytes = sizeof(animate), .field = fields, .fields = sizeof fields / sizeof *fields,

@@ -54,6 +54,19 @@ every_rule_runs() { # NAME
     done
 }
 for name in hunyuan flux mochi; do check "every_rule_runs_$name" every_rule_runs $name; done
+measured_rules_run() { # NAME THRESHOLD
+    make fast "$1" --feature-cache fast || { cat fast.log; fail "$1, fast"; }
+    has_message fast.log job-report "text~=cache block:$2," || { cat fast.log; fail "$1: another threshold than $2"; }
+}
+check measured_rules_run_longcat measured_rules_run longcat 0.2
+check measured_rules_run_sana measured_rules_run sana 0.16
+check measured_rules_run_wan_animate measured_rules_run wan_animate 0.2
+# Decoder blocks of Motif-Video begin at other tokens than the encoder's, so there is no one sum.
+decoder_blocks_have_no_sum() {
+    make sum motif --feature-cache fast && fail "the rule of the first block is accepted for decoder blocks"
+    has_message sum.log cache-unsupported key=--feature-cache "text~=needs the sum" || { cat sum.log; fail "the error does not name the missing sum"; }
+}
+check decoder_blocks_have_no_sum
 one_block_cannot_be_cached() {
     make one wan22 --feature-cache fast && fail "a cache after the first block is accepted for a model of one block"
     has_message one.log '*' level=error "text~=1 block" || fail "the error does not name the number of blocks"

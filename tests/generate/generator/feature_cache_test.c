@@ -381,9 +381,9 @@ Test(cache, ranks_decide_together, .init = setup, .fini = teardown)
 Test(cache, rules_are_read_or_refused)
 {
     const weft_model wan = model_of(denoiser);
-    weft_model large, latte;
+    weft_model large, sparse;
     cr_assert_eq(weft_model_open("wan-1.3b", &large), WEFT_OK);
-    cr_assert_eq(weft_model_default("LatteTransformer3DModel", &latte), WEFT_OK);
+    cr_assert_eq(weft_model_default("SparseUMMDiT", &sparse), WEFT_OK);
     weft_feature_cache_rule r;
     bool on = true;
     cr_expect_eq(weft_feature_cache_choose("off", &wan, 0, &r, &on), WEFT_OK);
@@ -400,11 +400,29 @@ Test(cache, rules_are_read_or_refused)
     cr_expect_str_eq(weft_error_fields()->key, "--feature-cache");
     cr_expect_str_eq(weft_error_fields()->value, "teacache:0.07");
     cr_expect(strstr(weft_error_text(), "block:0.08"), "%s", weft_error_text());
-    cr_expect_eq(weft_feature_cache_choose("conservative", &latte, 0, &r, &on), WEFT_E_UNSUPPORTED);
+    cr_expect_eq(weft_feature_cache_choose("conservative", &sparse, 0, &r, &on),
+                 WEFT_E_UNSUPPORTED);
     cr_expect_eq(weft_error_class(), WEFT_MSG_CACHE_UNSUPPORTED, "%s", weft_error_message());
     cr_expect_str_eq(weft_error_fields()->value, "conservative");
-    cr_expect(strstr(weft_error_text(), "LatteTransformer3DModel"), "%s", weft_error_text());
+    cr_expect(strstr(weft_error_text(), "SparseUMMDiT"), "%s", weft_error_text());
     cr_expect(strstr(weft_error_text(), "WanTransformer3DModel"), "%s", weft_error_text());
+    static const char *const measured[] = {
+        "HeliosTransformer3DModel",       "WanAnimateTransformer3DModel",
+        "SkyReelsV2Transformer3DModel",   "ChronoEditTransformer3DModel",
+        "LongCatVideoTransformer3DModel", "MotifVideoTransformer3DModel",
+        "SanaVideoTransformer3DModel",    "Kandinsky5Transformer3DModel",
+        "LatteTransformer3DModel",        "OpenSoraT2V_v1_3"};
+    for (size_t i = 0; i < sizeof measured / sizeof *measured; i++) {
+        weft_feature_cache_rule slow;
+        weft_model m;
+        cr_assert_eq(weft_model_default(measured[i], &m), WEFT_OK, "%s", measured[i]);
+        cr_expect_eq(weft_feature_cache_choose("conservative", &m, 0, &slow, &on), WEFT_OK, "%s",
+                     measured[i]);
+        cr_expect_eq(weft_feature_cache_choose("fast", &m, 0, &r, &on), WEFT_OK, "%s", measured[i]);
+        cr_expect(r.signal == WEFT_SIGNAL_BLOCK && slow.threshold > 0 &&
+                      slow.threshold < r.threshold && r.threshold <= 0.2,
+                  "%s", measured[i]);
+    }
     static const char *const wrong[] = {
         "quick",           "block",     "block:",     "block:x",    "block:-1",
         "every:0",         "every:2.5", "blocks:0.1", "block:0.1,", "block:0.1,warm=2",

@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""bench/cache_families.py WEFT DEMO DIR [FAMILY...]: thresholds of the feature cache for families
+without published ones. Trains a small model of each family on the clips and the autoencoder of the
+demo (tools/demo.sh in DEMO), compares videos with each threshold with videos of all steps, and
+prints the largest thresholds that keep a PSNR. Results in DIR are not computed again."""
+import json, os, shutil, subprocess, sys
+
+weft, demo, out = map(os.path.abspath, sys.argv[1:4])
+CONSERVATIVE, FAST = 40, 35  # dB, mean of the videos
+THRESHOLDS = [0.1, 0.12, 0.14, 0.16, 0.2, 0.25, 0.3, 0.4]
+WAN = "num_layers: 6, num_attention_heads: 4, attention_head_dim: 24, ffn_dim: 384"
+FACE = ('motion_encoder_size: 16, motion_encoder_channel_sizes: {"4": 16, "8": 12, "16": 8}, motion_style_dim: 16, motion_dim: 8, '
+        "motion_encoder_dim: 16, face_encoder_hidden_dim: 16, face_encoder_num_heads: 2, inject_face_latents_blocks: 2")
+FAMILIES = {  # name: class, config
+    "wan": ("WanTransformer3DModel", WAN),
+    "helios": ("HeliosTransformer3DModel", WAN + ", rope_dim: [8, 8, 8]"),
+    "wan-animate": ("WanAnimateTransformer3DModel", WAN + ", " + FACE),
+    "longcat": ("LongCatVideoTransformer3DModel", "depth: 6, num_heads: 4, hidden_size: 96, adaln_tembed_dim: 96"),
+    "motif": ("MotifVideoTransformer3DModel", "num_layers: 2, num_single_layers: 4, num_decoder_layers: 0, num_attention_heads: 4, attention_head_dim: 24, "
+              "mlp_ratio: 4.0, rope_axes_dim: [8, 8, 8], enable_text_cross_attention_dual: true, enable_text_cross_attention_single: true"),
+    "kandinsky5": ("Kandinsky5Transformer3DModel", "num_text_blocks: 1, num_visual_blocks: 6, model_dim: 96, ff_dim: 384, time_dim: 96, "
+                   "axes_dims: [8, 8, 8], in_text_dim2: 32"),
+    "sana-video": ("SanaVideoTransformer3DModel", "num_layers: 6, num_attention_heads: 4, attention_head_dim: 24, num_cross_attention_heads: 4, "
+                   "cross_attention_head_dim: 24, cross_attention_dim: 96"),
+    "latte": ("LatteTransformer3DModel", "num_layers: 3, num_attention_heads: 4, attention_head_dim: 24"),
+    "open-sora-plan": ("OpenSoraT2V_v1_3", "num_layers: 6, num_attention_heads: 4, attention_head_dim: 24, sparse_n: 2"),
+}
+POOLED = {"kandinsky5"}  # families with a second text encoder
+CONFIG = """out: {name}
+data: {{path: {clips}, fps: 12, latents: {latents}}}
+autoencoder: {{weights: {demo}/vae/model/vae}}
+transformer: {{class: {kind}, config: {{{config}}}}}
+text_encoders:
+  - {{class: WeftBytesEncoder, config: {{dim: 64, num_layers: 2, max_length: 40}}}}
+{more}caption_dropout: 0.1
+flow: {{shift: 6}}
+precision: bf16
+optimizer: {{beta2: 0.95, ema_decay: 0.99}}
+stages:
+  - {{steps: {steps}, batch: 8, frames: 13, height: 64, width: 64, lr: 2e-3, min_lr_ratio: 0.05, warmup_steps: 30}}
+"""
+SECOND = "  - {class: WeftBytesEncoder, config: {dim: 32, num_heads: 2, num_layers: 1, max_length: 40}}\n"
+# of Wan Animate: 160 clips with grey, blurred poses, and small faces
+CONDITION = "condition: control\ncontrol: {path: poses-shards, face: faces-shards}\n"
+one_thread = dict(os.environ, OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive")
+
+
+def run(log, *command):
+    with open(log, "w") as to:
+        if subprocess.run(command, env=one_thread, stdout=to, stderr=subprocess.STDOUT).returncode:
+            sys.exit(f"bench/cache_families.py: {' '.join(command[:3])} failed; see {out}/{log}")
+
+
+def make_sets():
+    """Clips of the demo with a set of poses and a set of faces."""
+    clips = sorted(n[:-4] for n in os.listdir(f"{demo}/curated/clips") if n.endswith(".mp4"))[:160]
+    for name, change in ("cur", ""), ("poses", "hue=s=0,boxblur=4"), ("faces", "scale=24:20"):
+        if os.path.exists(f"{name}-shards/index.json"):
+            continue
+        os.makedirs(f"{name}/clips", exist_ok=True)
+        os.makedirs(f"{name}/metas", exist_ok=True)
+        for clip in clips:
+            with open(f"{demo}/curated/metas/{clip}.json", "rb") as read, open(f"{name}/metas/{clip}.json", "wb") as write:
+                write.write(read.read())
+            source, target = f"{demo}/curated/clips/{clip}.mp4", f"{name}/clips/{clip}.mp4"
+            if not change:
+                shutil.copyfile(source, target)
+                continue
+            run("ffmpeg.log", "ffmpeg", "-nostdin", "-y", "-i", source, "-vf", change, "-c:v", "libx264",
+                "-preset", "ultrafast", "-qp", "10", target)
+        run(f"{name}.log", weft, "shard", "--in", name, "--out", f"{name}-shards", "--set", "heldout=0")
+
+
+def train(name):
+    kind, config = FAMILIES[name]
+    with_face = name == "wan-animate"
+    if os.path.exists(f"{name}/model/weft.json"):
+        return
+    if with_face:
+        make_sets()
+    with open(f"{name}.yaml", "w") as f:
+        f.write(CONFIG.format(name=name, clips="cur-shards" if with_face else f"{demo}/shards", demo=demo, kind=kind, config=config, steps=500 if with_face else 600,
+                              latents=f"{name}/latents" if with_face else "latents",
+                              more=(SECOND if name in POOLED else "") + (CONDITION if with_face else "")))
+    run(f"{name}.log", weft, "train", f"{name}.yaml")
+
+
+def compare(name):
+    if not os.path.exists(f"{name}.json"):
+        with open("prompts.txt", "w") as f:
+            f.writelines(f"a {c} moving {d}\n" for c, d in (("red circle", "left"), ("green square", "up"), ("red square", "down"), ("blue triangle", "down")))
+        clip = sorted(os.listdir("poses/clips"))[0] if name == "wan-animate" else ""
+        given = ["--image", f"{out}/image.png", "--control", f"{out}/poses/clips/{clip}", "--face", f"{out}/faces/clips/{clip}"] if clip else []
+        if clip:
+            run("ffmpeg.log", "ffmpeg", "-nostdin", "-y", "-i", f"cur/clips/{clip}", "-frames:v", "1", "image.png")
+        settings = [x for t in THRESHOLDS for x in ("--setting", f"feature-cache=block:{t:g}")]
+        run(f"{name}.savings.log", weft, "eval", "savings", "--model", f"{name}/model", "--prompts", "prompts.txt", "--steps", "30",
+            "--guidance-scale", "4", *given, *settings, "--json", f"{name}.new.json")
+        os.rename(f"{name}.new.json", f"{name}.json")
+    with open(f"{name}.json") as f:
+        return json.load(f)["each"]
+
+
+def largest(rows, least):
+    """The row of the largest threshold up to which every mean is at least `least` dB."""
+    best = None
+    for row in rows:
+        if row["psnr"] is not None and row["psnr"] < least:
+            break
+        best = row
+    return best
+
+
+def show(row):
+    if row is None:
+        return ["-"] * 5
+    return [row["name"].split(":")[1], f"{100 * row['reused']:.0f}", f"{row['predicted']:.2f}"] + [
+        "same" if row[k] is None else f"{row[k]:.1f}" for k in ("psnr", "psnr_least")]
+
+
+os.makedirs(out, exist_ok=True)
+os.chdir(out)
+names = sys.argv[4:] or list(FAMILIES)
+table = []
+for name in names:
+    train(name)
+    rows = compare(name)
+    table.append([FAMILIES[name][0]] + show(largest(rows, CONSERVATIVE)) + show(largest(rows, FAST)))
+each = "{} threshold", "{} reused %", "{} gain by FLOPs", "{} PSNR dB", "{} lowest PSNR dB"
+columns = ["family"] + [c.format(kind) for kind in ("conservative", "fast") for c in each]
+print("\n| " + " | ".join(columns) + " |\n" + "|---" * len(columns) + "|")
+for row in table:
+    print("| " + " | ".join(row) + " |")
