@@ -61,7 +61,7 @@ measured_rules_run() { # NAME THRESHOLD
 check measured_rules_run_longcat measured_rules_run longcat 0.2
 check measured_rules_run_sana measured_rules_run sana 0.16
 check measured_rules_run_wan_animate measured_rules_run wan_animate 0.2
-# Decoder blocks of Motif-Video begin at other tokens than the encoder's, so there is no one sum.
+# Decoder blocks of Motif-Video begin at other tokens than the encoder's, so they add to another sum.
 decoder_blocks_have_no_sum() {
     make sum motif --feature-cache fast && fail "the rule of the first block is accepted for decoder blocks"
     has_message sum.log cache-unsupported key=--feature-cache "text~=needs the sum" || { cat sum.log; fail "the error does not name the missing sum"; }
