@@ -21,13 +21,15 @@ const weft_solver_step *weft_levels_of_section(const weft_generator *p)
 uint64_t weft_steps_noise_at(const weft_generator *p, int64_t draw)
 {
     const int64_t stages = p->shape.stages, stage = p->shape.stage, own = p->shape.sampled_floats;
+    /* frames after kept ones have the noise that they have without the cache */
+    const int64_t kept = p->shape.kept ? p->shape.latent_floats - own : 0;
     /* draws are numbered as draws of the largest latents */
     const int64_t numbers = stages                     ? own << 2 * (stages - 1 - stage)
                             : p->shape.reasoning_steps ? p->shape.begun_floats
-                                                       : own;
+                                                       : kept + own;
     draw += p->sampling.section * WEFT_DRAWS_OF_SECTION +
             stage * (WEFT_DRAWS_OF_SECTION / WEFT_MAX_STAGES);
-    return (uint64_t)(draw * numbers);
+    return (uint64_t)(draw * numbers + kept);
 }
 
 /* Whether guidance sets the prediction of a step to 0, in the first stage of a section. */

@@ -1,4 +1,5 @@
-/* Random values of the sampler's noise: no two draws of a video share one. */
+/* Random values of the sampler's noise: no two draws of a video share one, and a frame has the same
+ * ones with and without a cache of given frames. */
 #include "generate/generator/generator_steps.h"
 
 #include "generate/generator/generator_parts.h"
@@ -46,4 +47,14 @@ Test(generator_steps, draws_of_stages_and_sections_share_no_values)
             draw_all(0, 6);
         }
     expect_apart();
+}
+
+Test(generator_steps, frames_after_kept_ones_have_the_noise_of_all_frames)
+{
+    weft_generator all = {.shape = {.latent_floats = 6 * FRAME, .sampled_floats = 6 * FRAME}};
+    weft_generator after = {
+        .shape = {.kept = 2, .latent_floats = 6 * FRAME, .sampled_floats = 4 * FRAME}};
+    for (int64_t draw = 0; draw < 4; draw++)
+        cr_expect_eq(weft_steps_noise_at(&after, draw),
+                     weft_steps_noise_at(&all, draw) + (uint64_t)(2 * FRAME));
 }
