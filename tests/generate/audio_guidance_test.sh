@@ -1,6 +1,6 @@
 #!/bin/bash
-# LTX-2: the guidance scale of the sound also guides the sound of a video without guidance. Methods
-# without guidance refuse the option. Saved latents with impossible sizes of video or sound are
+# LTX-2: the guidance scale of the sound also guides the sound of a video without guidance, and
+# its rescaling needs none of the video. Methods without guidance refuse the option. Saved latents with impossible sizes of video or sound are
 # refused.
 . "$SRC/tests/check.sh"
 . "$SRC/tests/messages.sh"
@@ -11,11 +11,9 @@ generate() { # OUT [OPTIONS...]
     "$WEFT" generate --model "$model" --prompt "a red cat" --frames 9 --height 64 --width 64 --max-sequence-length 32 --steps 3 \
         --out "$out.mp4" "$@" >"$out.log" 2>&1
 }
-the_sound_is_guided_alone() {
-    generate plain --guidance-scale 1 --latents-npy || { cat plain.log; fail "without guidance"; }
-    generate sound --guidance-scale 1 --audio-guidance-scale 4 --latents-npy || { cat sound.log; fail "with guidance of the sound"; }
-    python3 -S - <<'PY' || fail "the latents"
-import array, struct
+sound_differs() { # ONE OTHER: more than the video
+    python3 -S - "$@" <<'PY' || fail "the latents"
+import array, struct, sys
 
 
 def load(path):
@@ -24,9 +22,9 @@ def load(path):
 
 
 def difference(kind):
-    plain, sound = (load(f"{name}.{kind}.npy") for name in ("plain", "sound"))
-    assert len(plain) == len(sound) > 0
-    return max(abs(a - b) for a, b in zip(plain, sound))
+    one, other = (load(f"{name}.{kind}.npy") for name in sys.argv[1:])
+    assert len(one) == len(other) > 0
+    return max(abs(a - b) for a, b in zip(one, other))
 
 
 # the streams attend to each other, so the video follows the changed sound
@@ -35,7 +33,18 @@ print(f"video {video:.2g}, sound {sound:.2g}")
 assert sound > 0.05 and video < sound
 PY
 }
+the_sound_is_guided_alone() {
+    generate plain --guidance-scale 1 --latents-npy || { cat plain.log; fail "without guidance"; }
+    generate sound --guidance-scale 1 --audio-guidance-scale 4 --latents-npy || { cat sound.log; fail "with guidance of the sound"; }
+    sound_differs plain sound
+}
 check the_sound_is_guided_alone
+the_sound_is_rescaled_alone() {
+    generate scaled --latents-npy || { cat scaled.log; fail "without rescaling"; }
+    generate rescaled --audio-guidance-rescale 0.7 --latents-npy || { cat rescaled.log; fail "with rescaling of the sound"; }
+    sound_differs scaled rescaled
+}
+check the_sound_is_rescaled_alone
 a_method_without_guidance_is_refused() {
     generate none --guidance-method none --audio-guidance-scale 4 && fail "accepted"
     has_message none.log option-no-effect key=--audio-guidance-scale value=4 text~=none || { cat none.log; fail "the error"; }

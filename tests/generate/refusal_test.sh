@@ -106,6 +106,9 @@ refuse option-conflict key=--modality-scale -- "${ltx2[@]}" --modality-scale 3 -
 # rescaling of the sound, without the method or without sound
 refuse option-no-effect key=--audio-guidance-rescale value=0.5 "text~=not rescale" -- "${ltx2[@]}" --guidance-scale 3 --audio-guidance-rescale 0.5
 refuse option-no-effect key=--audio-guidance-rescale value=0.5 "text~=no sound" -- --model $model --guidance-method rescale --audio-guidance-rescale 0.5
+for scale in guidance-scale guidance-rescale stg-scale modality-scale; do
+    refuse option-no-effect key=--audio-$scale -- --model $model --audio-$scale 0.5
+done
 helios=$SRC/tests/golden/pipelines/helios
 refuse video-size key=--frames value=20 "text~=generates 9 n frames" -- --model "$helios" --window 9 --frames 20 --height 32 --width 32
 refuse video-size key=--given-frames value=10 "text~=9 n frames" -- --model "$helios" --video x.png --given-frames 10 --window 9 --frames 18 --height 32 --width 32

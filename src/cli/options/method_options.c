@@ -38,7 +38,7 @@ static weft_status find_rows(const weft_args *args, weft_generator_options *o)
         status = refuse_name("--sampler", name, &samplers);
     else if (guidance[0] && !o->guidance_method)
         status = refuse_name("--guidance-method", guidance, &guides);
-    else if (o->guidance_rescale > 0 && !guidance[0])
+    else if ((o->guidance_rescale > 0 || o->audio_guidance_rescale > 0) && !guidance[0])
         o->guidance_method = weft_guidance_find("rescale");
     weft_buf_free(&samplers);
     weft_buf_free(&guides);

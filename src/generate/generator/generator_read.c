@@ -435,18 +435,28 @@ static weft_status lay_windows(weft_generator *p)
     return WEFT_OK;
 }
 
+/* Checks that no scale of guidance is for the sound. */
+static weft_status check_no_sound(const weft_generator *p)
+{
+    const weft_generator_options *o = &p->options;
+    const weft_given sound[] = {{"--audio-guidance-scale", o->audio_guidance > 0},
+                                {"--audio-guidance-rescale", o->audio_guidance_rescale > 0},
+                                {"--audio-stg-scale", o->audio_stg_scale > 0},
+                                {"--audio-modality-scale", o->audio_modality_scale > 0}};
+    const char *given = weft_first_given(sound, WEFT_COUNT(sound));
+    return given ? weft_error(WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = given),
+                              "%s generates no sound. Omit the option.",
+                              weft_model_class(p->model.denoiser))
+                 : WEFT_OK;
+}
+
 /* Adds the audio latents of models with sound. */
 static weft_status lay_sound(weft_generator *p)
 {
     const weft_generator_options *o = &p->options;
     weft_generator_shape *s = &p->shape;
     if (!p->model.sound.vae.family)
-        return o->audio_guidance > 0 ? weft_error(WEFT_MSG_OPTION_NO_EFFECT,
-                                                  WEFT_AT(.key = "--audio-guidance-scale",
-                                                          WEFT_NUMBER(o->audio_guidance)),
-                                                  "%s generates no sound. Omit the option.",
-                                                  weft_model_class(p->model.denoiser))
-                                     : WEFT_OK;
+        return check_no_sound(p);
     const weft_given other[] = {{"--window", o->window || o->continues || o->chains},
                                 {"--video", o->visual.video != NULL},
                                 {"--control", o->visual.control != NULL},
