@@ -286,8 +286,10 @@ Test(attention_bf16, gradient_of_like_keys)
 Test(attention_bf16, threads_do_not_change_bits)
 {
     static const int32_t packed[] = {0, 100, 0, 90, 100, 390, 90, 391, 395, 400, 391, 400};
+    static const int32_t shared[] = {0, 100, 0, 390, 100, 390, 90, 391, 395, 400, 5, 400};
     const operand q = HALF(1, 400, 3, 24),
-                  segments = {D(3, 4), .fill = LISTED, .dtype = WEFT_I32, .list = packed};
+                  segments = {D(3, 4), .fill = LISTED, .dtype = WEFT_I32, .list = packed},
+                  sharing = {D(3, 4), .fill = LISTED, .dtype = WEFT_I32, .list = shared};
     const weft_attr_attention attr = {0.2, false};
     check_threads(&(op_case){.label = "attention",
                              .op = WEFT_OP_ATTENTION,
@@ -298,6 +300,11 @@ Test(attention_bf16, threads_do_not_change_bits)
                              .op = WEFT_OP_ATTENTION_GRAD,
                              .attr = &attr,
                              .in = {q, q, q, q, {D(1, 3, 400)}, q, segments},
+                             .count = 7});
+    check_threads(&(op_case){.label = "attention_grad of shared keys",
+                             .op = WEFT_OP_ATTENTION_GRAD,
+                             .attr = &attr,
+                             .in = {q, q, q, q, {D(1, 3, 400)}, q, sharing},
                              .count = 7});
 }
 

@@ -41,8 +41,10 @@ Test(kernel_rules, threads_do_not_change_bits)
                            tt = {true, true};
     const weft_attr_linear plain = {WEFT_ACT_NONE}, gelu = {WEFT_ACT_GELU_TANH};
     static const int32_t packed[] = {0, 100, 0, 90, 100, 390, 90, 391, 395, 400, 391, 400};
+    static const int32_t shared[] = {0, 100, 0, 390, 100, 390, 90, 391, 395, 400, 5, 400};
     const operand q = X(1, 400, 3, 24),
-                  segments = {D(3, 4), .fill = LISTED, .dtype = WEFT_I32, .list = packed};
+                  segments = {D(3, 4), .fill = LISTED, .dtype = WEFT_I32, .list = packed},
+                  sharing = {D(3, 4), .fill = LISTED, .dtype = WEFT_I32, .list = shared};
     const weft_attr_attention attention = {0.2, false};
     const weft_attr_norm norm = {1e-6, false};
     const op_case cases[] = {
@@ -55,6 +57,11 @@ Test(kernel_rules, threads_do_not_change_bits)
          .op = WEFT_OP_ATTENTION_GRAD,
          .attr = &attention,
          .in = {q, q, q, q, X(1, 3, 400), q, segments},
+         .count = 7},
+        {.label = "attention_grad of shared keys",
+         .op = WEFT_OP_ATTENTION_GRAD,
+         .attr = &attention,
+         .in = {q, q, q, q, X(1, 3, 400), q, sharing},
          .count = 7},
         {.label = "layer_norm_grad",
          .op = WEFT_OP_LAYER_NORM_GRAD,
