@@ -128,4 +128,32 @@ missing() { # SET CLIP: SET-less has the clips of SET without one
     rm -r less
 }
 check refusals refusals
+# With several buckets a clip needs a face of its own frames only, and an image of its own size.
+several() { # SET: SET-several has one clip of 6 frames and one of half the height
+    cp -r "$1" "$1-several"
+    ffmpeg -v error -nostdin -y -i "$1/clips/$key" -frames:v 6 -c:v libx264 -qp 0 "$1-several/clips/$key" || fail "ffmpeg"
+    ffmpeg -v error -nostdin -y -i "${clips[1]/cur/$1}" -vf "crop=iw:ih/2" -c:v libx264 -qp 0 "${clips[1]/cur/$1-several}" || fail "ffmpeg"
+    python3 -S - "$1-several/metas" "$(basename "$key" .mp4)" "$(basename "${clips[1]}" .mp4)" <<'PY' || fail metas
+import json, sys
+for key, field, value in ((sys.argv[2], "frames", 6), (sys.argv[3], "height", 32)):
+    path = f"{sys.argv[1]}/{key}.json"
+    meta = json.load(open(path)); meta[field] = value; json.dump(meta, open(path, "w"))
+PY
+    "$WEFT" shard --in "$1-several" --out "$1-several-shards" --set heldout=0 >shard.log 2>&1 || { cat shard.log; fail "weft shard"; }
+}
+buckets() {
+    local set
+    for set in cur poses faces; do several $set; done
+    sed 's|path: shards|path: cur-several-shards|; s|poses-shards|poses-several-shards|; s|faces-shards|faces-several-shards|; s|^out:.*|out: runs/buckets|
+        s|batch: 4, frames: 9, height: 32, width: 32|buckets: [{batch: 1, frames: 9, height: 32, width: 32}, {batch: 1, frames: 5, height: 32, width: 32}, {batch: 1, frames: 9, height: 16, width: 32}, {batch: 1, frames: 9, height: 32, width: 16}]|' plain.yaml >buckets.yaml
+    train buckets buckets
+    # a video of the clip's latents, but in another shape
+    cp -r images tall
+    cp cur-several/metas/* tall/metas
+    ffmpeg -v error -nostdin -y -i "${clips[1]}" -vf "crop=iw/2:ih" -c:v libx264 -qp 0 "${clips[1]/cur/tall}" || fail "ffmpeg"
+    sed -i 's/"width": 64, "height": 32/"width": 32, "height": 64/' "tall/metas/$(basename "${clips[1]}" .mp4).json"
+    "$WEFT" shard --in tall --out tall-shards --set heldout=0 >shard.log 2>&1 || { cat shard.log; fail "weft shard"; }
+    refuse buckets config-value file=tall-shards key=control.image "value=$(basename "${clips[1]}" .mp4)" -- --set control.image=tall-shards
+}
+check buckets buckets
 finish

@@ -185,17 +185,6 @@ out:
     return status;
 }
 
-/* Frames of the longest clips of a stage. */
-static int64_t most_frames(const weft_train_stage *stage)
-{
-    int64_t most = 0;
-    for (int i = 0; i < weft_train_stage_bucket_count(stage); i++) {
-        const int64_t frames = weft_train_stage_bucket(stage, i)->frames;
-        most = frames > most ? frames : most;
-    }
-    return most;
-}
-
 /* Opens the further data sets. */
 static weft_status open_pairs(const weft_train_context *c, weft_stage_state *s,
                               char folder[WEFT_RUN_PAIRS][512])
@@ -207,9 +196,8 @@ static weft_status open_pairs(const weft_train_context *c, weft_stage_state *s,
     for (int i = 0; i < pairs; i++)
         WEFT_TRY(
             weft_run_pair_cached(&pair[i])
-                ? weft_paired_latents_open(folder[i], pair[i].key, pair[i].path, first, &s->pair[i])
-                : weft_paired_clips_open(c->run, &pair[i], first, most_frames(s->train_stage),
-                                         &s->clips[i]));
+                ? weft_paired_latents_open(folder[i], &pair[i], first, &s->pair[i])
+                : weft_paired_clips_open(c->run, &pair[i], first, &c->models.grid, &s->clips[i]));
     if (!weft_control_needs_grey(c->run, &c->models))
         return WEFT_OK;
     s->grey = weft_calloc(buckets, sizeof *s->grey);

@@ -2,6 +2,7 @@
 
 #include "data/loader_buckets.h"
 #include "generate/conditioning/character.h"
+#include "train/step/paired_latents.h"
 #include "video/clip.h"
 
 #include <stdlib.h>
@@ -37,11 +38,15 @@ static const weft_sample *find(const weft_paired_clips *c, uint64_t id)
     return at ? weft_dataset_at(c->dataset, at->sample) : NULL;
 }
 
-static weft_status check_all(const weft_paired_clips *c, const weft_dataset *first, int64_t frames)
+static weft_status check_all(const weft_paired_clips *c, const weft_dataset *first,
+                             const weft_grid *grid)
 {
     for (int64_t i = 0; i < weft_dataset_count(first); i++) {
         const weft_sample *sample = weft_dataset_at(first, i), *own = find(c, sample->id);
-        const int64_t has = own ? weft_loader_frames(own, c->fps) : 0;
+        const weft_part_data *part = weft_sample_part(sample, WEFT_LATENT_PART);
+        const int64_t has = own ? weft_loader_frames(own, c->fps) : 0,
+                      frames =
+                          part && part->shape ? weft_grid_frames(grid, part->shape->dim[0]) : 1;
         if (!own || !weft_sample_video(own))
             return weft_error(
                 WEFT_MSG_CONFIG_VALUE,
@@ -53,7 +58,7 @@ static weft_status check_all(const weft_paired_clips *c, const weft_dataset *fir
             return weft_error(WEFT_MSG_CONFIG_VALUE,
                               WEFT_AT(.file = c->source, .key = c->key, .value = sample->key),
                               "the clip \"%s\" has %" PRId64
-                              " frames, and the clips of data.path %" PRId64
+                              " frames, and the clip of data.path is trained with %" PRId64
                               ". Give a longer clip, or remove the one of data.path.",
                               sample->key, has, frames);
     }
@@ -61,7 +66,7 @@ static weft_status check_all(const weft_paired_clips *c, const weft_dataset *fir
 }
 
 weft_status weft_paired_clips_open(const weft_run *run, const weft_run_pair *pair,
-                                   const weft_dataset *first, int64_t frames,
+                                   const weft_dataset *first, const weft_grid *grid,
                                    weft_paired_clips **out)
 {
     const weft_run second = weft_run_pair_run(run, pair);
@@ -76,7 +81,7 @@ weft_status weft_paired_clips_open(const weft_run *run, const weft_run_pair *pai
     for (int64_t i = 0; i < c->count; i++)
         c->place[i] = (place){weft_dataset_at(c->dataset, i)->id, i};
     qsort(c->place, (size_t)c->count, sizeof *c->place, by_id);
-    WEFT_GO(check_all(c, first, frames));
+    WEFT_GO(check_all(c, first, grid));
     *out = c;
     return WEFT_OK;
 out:

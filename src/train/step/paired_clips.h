@@ -7,10 +7,11 @@
 
 typedef struct weft_paired_clips weft_paired_clips;
 
-/* Opens the set of `pair` (borrowed strings). Every sample of `first` must have a clip of at least
- * `frames` frames at the run's frame rate; otherwise the error names the first one without. */
+/* Opens the set of `pair` (borrowed strings). Every sample of the latent cache `first` must have a
+ * clip of at least its frames at the run's frame rate; otherwise the error names the first one
+ * without. `grid`: of the latents. */
 weft_status weft_paired_clips_open(const weft_run *run, const weft_run_pair *pair,
-                                   const weft_dataset *first, int64_t frames,
+                                   const weft_dataset *first, const weft_grid *grid,
                                    weft_paired_clips **clips);
 void weft_paired_clips_close(weft_paired_clips *clips); /* accepts NULL */
 /* Reads the first frames of the clip of sample `id` into to[frames, height, width, 3] in [-1,1].

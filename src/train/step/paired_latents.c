@@ -30,35 +30,58 @@ static const place *find(const weft_paired_latents *l, uint64_t id)
     return l->count ? bsearch(&wanted, l->place, (size_t)l->count, sizeof wanted, by_id) : NULL;
 }
 
-static weft_status check_all(const weft_paired_latents *l, const weft_dataset *first)
+static weft_status check_size(const weft_run_pair *pair, const weft_sample *sample,
+                              const weft_sample *own)
+{
+    const weft_part_data *parts[] = {weft_sample_part(own, WEFT_LATENT_PART),
+                                     weft_sample_part(sample, WEFT_LATENT_PART)};
+    if (!parts[0] || !parts[0]->shape || !parts[1] || !parts[1]->shape)
+        return WEFT_OK; /* the loader reports them */
+    const int32_t *has = parts[0]->shape->dim, *needs = parts[1]->shape->dim,
+                  frames = pair->kind == WEFT_PAIR_STILLS ? 1 : needs[0];
+    return has[0] == frames && has[1] == needs[1] && has[2] == needs[2]
+               ? WEFT_OK
+               : weft_error(
+                     WEFT_MSG_CONFIG_VALUE,
+                     WEFT_AT(.file = pair->path, .key = pair->key, .value = sample->key),
+                     "the clip \"%s\" is encoded to %d frames of %dx%d latents, and the clip of "
+                     "data.path needs %d of %dx%d: they fit different buckets. Give both the same "
+                     "size, and videos the same number of frames.",
+                     sample->key, has[0], has[1], has[2], frames, needs[1], needs[2]);
+}
+
+static weft_status check_all(const weft_paired_latents *l, const weft_run_pair *pair,
+                             const weft_dataset *first)
 {
     for (int64_t i = 0; i < weft_dataset_count(first); i++) {
         const weft_sample *sample = weft_dataset_at(first, i);
-        if (!find(l, sample->id))
+        const place *at = find(l, sample->id);
+        if (!at)
             return weft_error(
                 WEFT_MSG_CONFIG_VALUE,
                 WEFT_AT(.file = l->source, .key = l->key, .value = sample->key),
                 "the data set has no usable clip \"%s\", which data.path has. Add the clip, or "
                 "remove the one of data.path.",
                 sample->key);
+        WEFT_TRY(check_size(pair, sample, weft_dataset_at(l->dataset, at->sample)));
     }
     return WEFT_OK;
 }
 
-weft_status weft_paired_latents_open(const char *folder, const char *key, const char *source,
+weft_status weft_paired_latents_open(const char *folder, const weft_run_pair *pair,
                                      const weft_dataset *first, weft_paired_latents **out)
 {
     weft_paired_latents *l;
     weft_status_code status = WEFT_OK;
     WEFT_TRY(WEFT_NEW(l, 1, "paired latents"));
-    *l = (weft_paired_latents){.key = key, .source = source};
+    *l = (weft_paired_latents){.key = pair->key, .source = pair->path};
     WEFT_GO(weft_dataset_open(folder, NULL, false, &l->dataset));
     l->count = weft_dataset_count(l->dataset);
     WEFT_GO(WEFT_NEW(l->place, l->count + 1, "paired latents"));
     for (int64_t i = 0; i < l->count; i++)
         l->place[i] = (place){weft_dataset_at(l->dataset, i)->id, i};
     qsort(l->place, (size_t)l->count, sizeof *l->place, by_id);
-    WEFT_GO(check_all(l, first));
+    WEFT_GO(check_all(l, pair, first));
     *out = l;
     return WEFT_OK;
 out:

@@ -2,7 +2,7 @@
 #ifndef WEFT_TRAIN_STEP_PAIRED_LATENTS_H
 #define WEFT_TRAIN_STEP_PAIRED_LATENTS_H
 
-#include "data/dataset.h"
+#include "train/graph/run_pair.h"
 
 /* f32 (T',Y',X',Z): the posterior's mean, not normalised. */
 #define WEFT_LATENT_PART "latent.npy"
@@ -11,10 +11,10 @@
 
 typedef struct weft_paired_latents weft_paired_latents;
 
-/* Opens a latent cache. Every sample of `first` must be in the cache; otherwise the error names the
- * first one that is missing. `key` and `source` (borrowed): the key of the config that names the
- * second set, and its path. */
-weft_status weft_paired_latents_open(const char *folder, const char *key, const char *source,
+/* Opens the latent cache of `pair` (borrowed strings). Every sample of the cache `first` must be in
+ * it in the same size, of WEFT_PAIR_STILLS in one frame; otherwise the error names the first one
+ * that is not. */
+weft_status weft_paired_latents_open(const char *folder, const weft_run_pair *pair,
                                      const weft_dataset *first, weft_paired_latents **latents);
 void weft_paired_latents_close(weft_paired_latents *latents); /* accepts NULL */
 /* Reads the f32 part `part` of sample `id`, which must have `floats` elements, into `to`. */
