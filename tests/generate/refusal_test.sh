@@ -104,8 +104,8 @@ refuse option-invalid key=--stg-blocks value=1,x -- "${ltx2[@]}" --stg-scale 1 -
 refuse model-shape "text~=blocks 0 to 1, and block 2" -- "${ltx2[@]}" --stg-scale 1 --stg-blocks 0,2
 refuse option-conflict key=--modality-scale -- "${ltx2[@]}" --modality-scale 3 --guidance-method apg
 # rescaling of the sound, without the method or without sound
-refuse option-no-effect key=--audio-guidance-rescale value=0.5 "text~=not rescale" -- "${ltx2[@]}" --guidance-scale 3 --audio-guidance-rescale 0.5
-refuse option-no-effect key=--audio-guidance-rescale value=0.5 "text~=no sound" -- --model $model --guidance-method rescale --audio-guidance-rescale 0.5
+refuse option-no-effect key=--audio-guidance-rescale value=0.5 "text~=not rescale" -- "${ltx2[@]}" --guidance-method cfg --audio-guidance-rescale 0.5
+refuse option-no-effect key=--audio-guidance-rescale "text~=no sound" -- --model $model --guidance-method rescale --audio-guidance-rescale 0.5
 for scale in guidance-scale guidance-rescale stg-scale modality-scale; do
     refuse option-no-effect key=--audio-$scale -- --model $model --audio-$scale 0.5
 done

@@ -111,14 +111,13 @@ static weft_status check_sound_rescale(const weft_generator_model *m,
                                        const weft_guidance *guidance)
 {
     const double rescale = o->audio_guidance_rescale;
-    const bool sound = m->sound.vae.family != NULL;
-    if (!(rescale > 0) || (sound && guidance == weft_guidance_find("rescale")))
+    if (!(rescale > 0) || !m->sound.vae.family || guidance == weft_guidance_find("rescale"))
         return WEFT_OK;
-    return weft_error(
-        WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = "--audio-guidance-rescale", WEFT_NUMBER(rescale)),
-        "%g has no effect, because %s. %s.", rescale,
-        sound ? "the method of guidance is not rescale" : "the model generates no sound",
-        sound ? "Use --guidance-method rescale, or omit the option" : "Omit the option");
+    return weft_error(WEFT_MSG_OPTION_NO_EFFECT,
+                      WEFT_AT(.key = "--audio-guidance-rescale", WEFT_NUMBER(rescale)),
+                      "%g has no effect, because the method of guidance is not rescale. Use "
+                      "--guidance-method rescale, or omit the option.",
+                      rescale);
 }
 
 /* Checks that the scale of the method true_cfg and the negative prompt have an effect. */
