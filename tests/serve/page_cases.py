@@ -294,9 +294,11 @@ def running_videos_are_followed():
     page.click("Resume", first)
     page.until("document.querySelectorAll('#videos .chip.completed').length === 2")
     # a running video is cancelled
-    id = s.call("POST", "/v1/jobs", dict(VIDEO, steps=4000))["id"]
+    id = s.call("POST", "/v1/jobs", dict(VIDEO, steps=4000, preview=1))["id"]
     page.until("/^denoising/.test((document.querySelector(arguments[0] + ' .chip') || {}).textContent)", f'#jobs > li[data-id="{id}"]')
+    os.kill(worker, signal.SIGSTOP)  # the video does not end before the click
     page.click("Cancel", f'#jobs > li[data-id="{id}"]')
+    os.kill(worker, signal.SIGCONT)
     page.until("(document.querySelector(arguments[0] + ' .chip') || {}).textContent === 'cancelled'", f'#videos > li[data-id="{id}"]')
     # the download is the file under the name of the job
     page.js("HTMLAnchorElement.prototype.click = function() { window.saved = [this.href, this.download]; }")
