@@ -2,58 +2,33 @@
 
 #include "data/loader_buckets.h"
 #include "generate/conditioning/character.h"
+#include "train/step/pair_index.h"
 #include "train/step/paired_latents.h"
 #include "video/clip.h"
-
-#include <stdlib.h>
-
-typedef struct place {
-    uint64_t id;
-    int64_t sample;
-} place;
 
 struct weft_paired_clips {
     weft_dataset *dataset;
     const char *key, *source;
     double fps;
     bool verify;
-    place *place; /* [count] sorted by id */
-    int64_t count;
+    weft_pair_index index;
     weft_part_bytes bytes;
     float *frames; /* of a mask */
     int64_t floats;
 };
 
-static int by_id(const void *a, const void *b)
-{
-    const uint64_t x = ((const place *)a)->id, y = ((const place *)b)->id;
-    return (x > y) - (x < y);
-}
-
-static const weft_sample *find(const weft_paired_clips *c, uint64_t id)
-{
-    const place wanted = {id, 0};
-    const place *at =
-        c->count ? bsearch(&wanted, c->place, (size_t)c->count, sizeof wanted, by_id) : NULL;
-    return at ? weft_dataset_at(c->dataset, at->sample) : NULL;
-}
-
 static weft_status check_all(const weft_paired_clips *c, const weft_dataset *first,
                              const weft_grid *grid)
 {
     for (int64_t i = 0; i < weft_dataset_count(first); i++) {
-        const weft_sample *sample = weft_dataset_at(first, i), *own = find(c, sample->id);
+        const weft_sample *sample = weft_dataset_at(first, i),
+                          *own = weft_pair_index_find(&c->index, sample->id);
         const weft_part_data *part = weft_sample_part(sample, WEFT_LATENT_PART);
         const int64_t has = own ? weft_loader_frames(own, c->fps) : 0,
                       frames =
                           part && part->shape ? weft_grid_frames(grid, part->shape->dim[0]) : 1;
         if (!own || !weft_sample_video(own))
-            return weft_error(
-                WEFT_MSG_CONFIG_VALUE,
-                WEFT_AT(.file = c->source, .key = c->key, .value = sample->key),
-                "the data set has no usable clip \"%s\", which data.path has. Add the clip, or "
-                "remove the one of data.path.",
-                sample->key);
+            return weft_pair_index_lacks(c->source, c->key, sample);
         if (has < frames)
             return weft_error(WEFT_MSG_CONFIG_VALUE,
                               WEFT_AT(.file = c->source, .key = c->key, .value = sample->key),
@@ -76,11 +51,7 @@ weft_status weft_paired_clips_open(const weft_run *run, const weft_run_pair *pai
     *c = (weft_paired_clips){
         .key = pair->key, .source = pair->path, .fps = run->data.fps, .verify = run->data.verify};
     WEFT_GO(weft_run_data_open(&second.data, &c->dataset));
-    c->count = weft_dataset_count(c->dataset);
-    WEFT_GO(WEFT_NEW(c->place, c->count + 1, "paired clips"));
-    for (int64_t i = 0; i < c->count; i++)
-        c->place[i] = (place){weft_dataset_at(c->dataset, i)->id, i};
-    qsort(c->place, (size_t)c->count, sizeof *c->place, by_id);
+    WEFT_GO(weft_pair_index_make(c->dataset, &c->index));
     WEFT_GO(check_all(c, first, grid));
     *out = c;
     return WEFT_OK;
@@ -94,7 +65,7 @@ void weft_paired_clips_close(weft_paired_clips *c)
     if (!c)
         return;
     weft_dataset_close(c->dataset);
-    weft_free(c->place);
+    weft_pair_index_free(&c->index);
     weft_free(c->bytes.data);
     weft_free(c->frames);
     weft_free(c);
@@ -121,7 +92,7 @@ static weft_status decode(weft_paired_clips *c, const weft_sample *s, const weft
 weft_status weft_paired_clips_read(weft_paired_clips *c, uint64_t id, const weft_bucket *size,
                                    float *to)
 {
-    const weft_sample *s = find(c, id);
+    const weft_sample *s = weft_pair_index_find(&c->index, id);
     if (!s)
         return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(.file = c->source, .key = c->key),
                           "a sample has no clip in this data set");

@@ -1,34 +1,16 @@
 #include "train/step/paired_latents.h"
 
 #include "format/tensors/npy.h"
+#include "train/step/pair_index.h"
 
-#include <stdlib.h>
 #include <string.h>
-
-typedef struct place {
-    uint64_t id;
-    int64_t sample;
-} place;
 
 struct weft_paired_latents {
     weft_dataset *dataset;
     const char *key, *source;
-    place *place; /* [count] sorted by id */
-    int64_t count;
+    weft_pair_index index;
     weft_part_bytes bytes;
 };
-
-static int by_id(const void *a, const void *b)
-{
-    const uint64_t x = ((const place *)a)->id, y = ((const place *)b)->id;
-    return (x > y) - (x < y);
-}
-
-static const place *find(const weft_paired_latents *l, uint64_t id)
-{
-    const place wanted = {id, 0};
-    return l->count ? bsearch(&wanted, l->place, (size_t)l->count, sizeof wanted, by_id) : NULL;
-}
 
 static weft_status check_size(const weft_run_pair *pair, const weft_sample *sample,
                               const weft_sample *own)
@@ -55,15 +37,10 @@ static weft_status check_all(const weft_paired_latents *l, const weft_run_pair *
 {
     for (int64_t i = 0; i < weft_dataset_count(first); i++) {
         const weft_sample *sample = weft_dataset_at(first, i);
-        const place *at = find(l, sample->id);
-        if (!at)
-            return weft_error(
-                WEFT_MSG_CONFIG_VALUE,
-                WEFT_AT(.file = l->source, .key = l->key, .value = sample->key),
-                "the data set has no usable clip \"%s\", which data.path has. Add the clip, or "
-                "remove the one of data.path.",
-                sample->key);
-        WEFT_TRY(check_size(pair, sample, weft_dataset_at(l->dataset, at->sample)));
+        const weft_sample *own = weft_pair_index_find(&l->index, sample->id);
+        if (!own)
+            return weft_pair_index_lacks(l->source, l->key, sample);
+        WEFT_TRY(check_size(pair, sample, own));
     }
     return WEFT_OK;
 }
@@ -76,11 +53,7 @@ weft_status weft_paired_latents_open(const char *folder, const weft_run_pair *pa
     WEFT_TRY(WEFT_NEW(l, 1, "paired latents"));
     *l = (weft_paired_latents){.key = pair->key, .source = pair->path};
     WEFT_GO(weft_dataset_open(folder, NULL, false, &l->dataset));
-    l->count = weft_dataset_count(l->dataset);
-    WEFT_GO(WEFT_NEW(l->place, l->count + 1, "paired latents"));
-    for (int64_t i = 0; i < l->count; i++)
-        l->place[i] = (place){weft_dataset_at(l->dataset, i)->id, i};
-    qsort(l->place, (size_t)l->count, sizeof *l->place, by_id);
+    WEFT_GO(weft_pair_index_make(l->dataset, &l->index));
     WEFT_GO(check_all(l, pair, first));
     *out = l;
     return WEFT_OK;
@@ -94,7 +67,7 @@ void weft_paired_latents_close(weft_paired_latents *l)
     if (!l)
         return;
     weft_dataset_close(l->dataset);
-    weft_free(l->place);
+    weft_pair_index_free(&l->index);
     weft_free(l->bytes.data);
     weft_free(l);
 }
@@ -102,8 +75,7 @@ void weft_paired_latents_close(weft_paired_latents *l)
 weft_status weft_paired_latents_read(weft_paired_latents *l, const char *suffix, uint64_t id,
                                      int64_t floats, float *to)
 {
-    const place *at = find(l, id);
-    const weft_sample *sample = at ? weft_dataset_at(l->dataset, at->sample) : NULL;
+    const weft_sample *sample = weft_pair_index_find(&l->index, id);
     const weft_part_data *part = sample ? weft_sample_part(sample, suffix) : NULL;
     weft_npy npy;
     if (!part)
