@@ -68,9 +68,10 @@ static bool discriminates(const weft_train_context *c)
     return c->progress.done >= c->run->loss.adversarial.start;
 }
 
-/* Reads item i of a batch from data set `pair` into the input `to`. */
+/* Reads item i of a batch from data set `pair`, of a kind, into the input `to`. */
 static weft_status read_pair_item(const weft_step_run *r, const weft_batch *batch, int64_t i,
-                                  int pair, const char *part, const weft_tensor *to)
+                                  int pair, weft_pair_kind kind, const char *part,
+                                  const weft_tensor *to)
 {
     const weft_stage_state *s = r->train_stage;
     const int64_t floats = weft_shape_count(&to->shape) / batch->count;
@@ -78,7 +79,7 @@ static weft_status read_pair_item(const weft_step_run *r, const weft_batch *batc
     if (s->pair[pair])
         return weft_paired_latents_read(s->pair[pair], part, batch->id[i], floats, at);
     weft_bucket size = *weft_train_stage_bucket(s->train_stage, batch->bucket);
-    if (to->shape.dim[4] != 3) /* marks, not colours */
+    if (kind == WEFT_PAIR_MARKS)
         return weft_paired_clips_marks(s->clips[pair], batch->id[i], &size,
                                        &r->context->models.grid, at);
     size.frames = to->shape.dim[1];
@@ -97,14 +98,15 @@ static weft_status read_pairs(const weft_step_run *r, const weft_batch *batch, i
     const int pairs = weft_run_pairs_of(c->run, &c->models, pair), bucket = batch->bucket;
     const weft_tensor *grey = input_of(s, index, bucket, "batch.grey");
     for (int k = 0; k < pairs; k++) {
-        const bool stills = pair[k].kind == WEFT_PAIR_STILLS;
+        const weft_pair_kind kind = pair[k].kind;
         const weft_tensor *to = input_of(s, index, bucket, pair[k].input),
-                          *tokens =
-                              stills ? input_of(s, index, bucket, "batch.image_tokens") : NULL;
+                          *tokens = kind == WEFT_PAIR_STILLS
+                                        ? input_of(s, index, bucket, "batch.image_tokens")
+                                        : NULL;
         for (int64_t i = 0; to && i < batch->count; i++)
-            WEFT_TRY(read_pair_item(r, batch, i, k, WEFT_LATENT_PART, to));
+            WEFT_TRY(read_pair_item(r, batch, i, k, kind, WEFT_LATENT_PART, to));
         for (int64_t i = 0; tokens && i < batch->count; i++)
-            WEFT_TRY(read_pair_item(r, batch, i, k, WEFT_IMAGE_PART, tokens));
+            WEFT_TRY(read_pair_item(r, batch, i, k, kind, WEFT_IMAGE_PART, tokens));
     }
     const int64_t floats = grey && batch->count ? weft_shape_count(&grey->shape) / batch->count : 0;
     for (int64_t i = 0; grey && i < batch->count; i++)
