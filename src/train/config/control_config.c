@@ -1,5 +1,6 @@
 #include "train/config/control_config.h"
 
+#include "base/given.h"
 #include "train/config/train_config.h"
 
 static const weft_key control_keys[] = {
@@ -43,12 +44,12 @@ static bool has(const char *text)
 /* The first key with a value that only models take which move a character. */
 static const char *moving_key(const weft_control_config *c)
 {
-    return has(c->face)            ? "control.face"
-           : has(c->image)         ? "control.image"
-           : has(c->background)    ? "control.background"
-           : has(c->mask)          ? "control.mask"
-           : has(c->image_encoder) ? "control.image_encoder"
-                                   : NULL;
+    const weft_given keys[] = {{"control.face", has(c->face)},
+                               {"control.image", has(c->image)},
+                               {"control.background", has(c->background)},
+                               {"control.mask", has(c->mask)},
+                               {"control.image_encoder", has(c->image_encoder)}};
+    return weft_first_given(keys, WEFT_COUNT(keys));
 }
 
 weft_status weft_control_check_sets(const weft_control_config *c, bool moves, bool tokens,
