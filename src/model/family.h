@@ -546,8 +546,8 @@ typedef struct weft_frame_condition {
     /* FRAME_MASK: given frames attend to each other only. With weft_ports.cache the model takes the
      * frames after them; a call that adds to the cache takes the given frames. */
     bool caches_given;
-    /* Guidance does not see the frames of a given video, only those after them. Given images are
-     * part of what it sees. */
+    /* Guidance does not see the frames of a given video, only those after them. It sees given
+     * images. */
     bool apart;
     /* Steps at even levels from 0.5 on that end the schedule after a given video, in place of the
      * levels below 0.5. 0 (default): none */

@@ -579,12 +579,6 @@ static weft_status check_control_scale(const weft_generator *p)
                : WEFT_OK;
 }
 
-/* Whether a scale differs from the value without effect. 0: not given */
-static bool is_on(double scale, double off)
-{
-    return scale > 0 && scale != off;
-}
-
 static weft_status check_stg_blocks(const weft_generator_options *o, bool perturbed)
 {
     if (perturbed && !o->stg_blocks_given)
@@ -603,7 +597,7 @@ static weft_status lay_branches(weft_generator *p)
     const weft_generator_options *o = &p->options;
     const weft_guidance *by = p->trajectory.guidance;
     const weft_model *model = p->model.denoiser;
-    const bool perturbed = is_on(o->stg_scale, 0) || is_on(o->audio_stg_scale, 0),
+    const bool perturbed = o->stg_scale > 0 || o->audio_stg_scale > 0,
                isolated = o->modality_scale > 1 || o->audio_modality_scale > 1;
     const char *key = perturbed ? "--stg-scale" : "--modality-scale";
     p->shape.branches = by->rows;

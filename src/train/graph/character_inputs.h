@@ -2,7 +2,7 @@
  * control. The first latent frame is the image of the character, and the clip follows it:
  *
  *     data       image, clip; both are denoised
- *     channels   marks and latents of what is given: 1 and the image; then, of the clip, how much
+ *     channels   marks and given latents: 1 and the image; then, of the clip, how much
  *                of the background is kept and the background, or 0 and grey frames
  *     ports      latents of the poses, pixels of the face, tokens of the image
  *
