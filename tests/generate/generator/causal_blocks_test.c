@@ -130,16 +130,24 @@ static void expect_predicted(const figures *f)
               "predicted %ld, reserved %ld", f->predicted, f->reserved);
 }
 
+/* The backend far with a device whose allocations are counted. */
+static weft_backend counted(weft_device *device)
+{
+    weft_backend far = weft_backend_far;
+    *device = *weft_backend_far.device;
+    device->alloc = count_alloc;
+    device->alloc_host = count_pinned;
+    device->free = count_free;
+    device->free_host = count_free_pinned;
+    far.device = device;
+    return far;
+}
+
 Test(causal_blocks, far_has_the_bits_of_cpu_in_constant_memory)
 {
-    weft_device device = *weft_backend_far.device;
-    weft_backend far = weft_backend_far;
+    weft_device device;
+    const weft_backend far = counted(&device);
     float *near = calloc(MOST, sizeof *near), *apart = calloc(MOST, sizeof *apart);
-    device.alloc = count_alloc;
-    device.alloc_host = count_pinned;
-    device.free = count_free;
-    device.free_host = count_free_pinned;
-    far.device = &device;
     generate(NULL, LONG, near);
     const figures many = generate(&far, LONG, apart);
     cr_expect_eq(memcmp(near, apart, MOST * sizeof *near), 0);
@@ -164,14 +172,9 @@ static weft_generator_options options_after(const weft_backend *backend, bool ca
 Test(causal_blocks, frames_after_given_ones_have_the_bits_of_cpu_in_predicted_memory)
 {
     const char *folder = "tests/golden/pipelines/longcat";
-    weft_device device = *weft_backend_far.device;
-    weft_backend far = weft_backend_far;
+    weft_device device;
+    const weft_backend far = counted(&device);
     float *near = calloc(MOST, sizeof *near), *apart = calloc(MOST, sizeof *apart);
-    device.alloc = count_alloc;
-    device.alloc_host = count_pinned;
-    device.free = count_free;
-    device.free_host = count_free_pinned;
-    far.device = &device;
     for (int cached = 0; cached < 2; cached++) {
         generate_from(folder, options_after(NULL, cached), near);
         const figures f = generate_from(folder, options_after(&far, cached), apart);
