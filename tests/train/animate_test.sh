@@ -96,30 +96,21 @@ adapts() {
     return 0
 }
 check adapts adapts
-refuse() { # CONFIG ID [FIELD=VALUE...] -- OPTIONS...
-    local config=$1
-    shift
-    take_message "$@"
-    set -- "${rest[@]}"
-    "$WEFT" train "$config.yaml" --set out=runs/refused "$@" >out.log 2>&1 && fail "$*: not refused"
-    has_message out.log "${wanted[@]}" || { cat out.log; fail "$*: another message than expected"; }
-    rm -rf runs/refused
-}
 refusals() {
-    refuse full config-missing-key file=full.yaml key=condition -- --set condition=none --set control=
-    refuse full config-missing-key file=full.yaml key=control.face -- --set control.face=
-    refuse full config-missing-key file=full.yaml key=control.mask -- --set control.mask=
-    refuse full config-missing-key file=full.yaml key=control.background -- --set control.background=
-    refuse full config-missing-key file=full.yaml key=control.image_encoder -- --set control.image_encoder=
-    refuse plain config-no-effect file=plain.yaml key=control.image_encoder -- --set "control.image_encoder=$animate/image_encoder"
-    refuse plain config-value key=transformer value=4 -- --set transformer.config.latent_channels=8
-    # a partner that is missing, too short or damaged
+    refuse_run full config-missing-key file=full.yaml key=condition -- --set condition=none --set control=
+    refuse_run full config-missing-key file=full.yaml key=control.face -- --set control.face=
+    refuse_run full config-missing-key file=full.yaml key=control.mask -- --set control.mask=
+    refuse_run full config-missing-key file=full.yaml key=control.background -- --set control.background=
+    refuse_run full config-missing-key file=full.yaml key=control.image_encoder -- --set control.image_encoder=
+    refuse_run plain config-no-effect file=plain.yaml key=control.image_encoder -- --set "control.image_encoder=$animate/image_encoder"
+    refuse_run plain config-value key=transformer value=4 -- --set transformer.config.latent_channels=8
+    # a missing partner
     missing faces "${clips[0]}"
-    refuse full config-value file=faces-less key=control.face "value=$(basename "$key" .mp4)" -- --set control.face=faces-less
+    refuse_run full config-value file=faces-less key=control.face "value=$(basename "$key" .mp4)" -- --set control.face=faces-less
     missing poses "${clips[0]}"
-    refuse full config-value file=poses-less key=control "value=$(basename "$key" .mp4)" -- --set control.path=poses-less
+    refuse_run full config-value file=poses-less key=control "value=$(basename "$key" .mp4)" -- --set control.path=poses-less
     missing images "${clips[0]}"
-    refuse full config-value file=images-less key=control.image "value=$(basename "$key" .mp4)" -- --set control.image=images-less
+    refuse_run full config-value file=images-less key=control.image "value=$(basename "$key" .mp4)" -- --set control.image=images-less
 }
 missing() { # SET CLIP: SET-less has the clips of SET without one
     cp -r "$1" less
@@ -153,7 +144,7 @@ buckets() {
     ffmpeg -v error -nostdin -y -i "${clips[1]}" -vf "crop=iw/2:ih" -c:v libx264 -qp 0 "${clips[1]/cur/tall}" || fail "ffmpeg"
     sed -i 's/"width": 64, "height": 32/"width": 32, "height": 64/' "tall/metas/$(basename "${clips[1]}" .mp4).json"
     "$WEFT" shard --in tall --out tall-shards --set heldout=0 >shard.log 2>&1 || { cat shard.log; fail "weft shard"; }
-    refuse buckets config-value file=tall-shards key=control.image "value=$(basename "${clips[1]}" .mp4)" -- --set control.image=tall-shards
+    refuse_run buckets config-value file=tall-shards key=control.image "value=$(basename "${clips[1]}" .mp4)" -- --set control.image=tall-shards
 }
 check buckets buckets
 finish

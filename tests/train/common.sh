@@ -194,3 +194,13 @@ same_updates() {
     ranks "$n" "$WEFT" train "$config.yaml" --set "out=runs/$config.$name" "$@" >layout.log 2>&1 || { cat layout.log; fail "$config $name"; }
     python3 "$SRC/tests/train/same_updates.py" "runs/$config.begun" "runs/$config.one" "runs/$config.$name" || fail "$config $name: other weights"
 }
+# refuse_run CONFIG ID [FIELD=VALUE...] -- OPTIONS...: the run of CONFIG.yaml ends with this message (tests/messages.sh).
+refuse_run() {
+    local config=$1
+    shift
+    take_message "$@"
+    set -- "${rest[@]}"
+    "$WEFT" train "$config.yaml" --set out=runs/refused "$@" >out.log 2>&1 && fail "$*: not refused"
+    has_message out.log "${wanted[@]}" || { cat out.log; fail "$*: another message than expected"; }
+    rm -rf runs/refused
+}

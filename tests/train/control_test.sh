@@ -126,20 +126,12 @@ without_control() {
     has_message out.log video-input key=--control || { cat out.log; fail "another message than expected"; }
 }
 check without_control without_control
-refuse() { # CONFIG ID [FIELD=VALUE...] -- OPTIONS...
-    local config=$1
-    shift
-    take_message "$@"
-    set -- "${rest[@]}"
-    "$WEFT" train "$config.yaml" --set out=runs/refused "$@" >out.log 2>&1 && fail "$*: not refused"
-    has_message out.log "${wanted[@]}" || { cat out.log; fail "$*: another message than expected"; }
-}
 refusals() {
-    refuse port config-missing-key file=port.yaml key=control -- --set control=
-    refuse port config-no-effect file=port.yaml key=control -- --set condition=none
-    refuse port config-value key=transformer value=72 -- --set transformer.config.vace_in_channels=8
-    refuse channels config-value key=transformer value=8 -- --set transformer.config.in_channels=6
-    refuse port config-conflict key=condition -- --set data.packing.rows=1 --set data.packing.tokens=64
+    refuse_run port config-missing-key file=port.yaml key=control -- --set control=
+    refuse_run port config-no-effect file=port.yaml key=control -- --set condition=none
+    refuse_run port config-value key=transformer value=72 -- --set transformer.config.vace_in_channels=8
+    refuse_run channels config-value key=transformer value=8 -- --set transformer.config.in_channels=6
+    refuse_run port config-conflict key=condition -- --set data.packing.rows=1 --set data.packing.tokens=64
 }
 check refusals refusals
 finish
