@@ -2,10 +2,10 @@
  * HunyuanVideo 13B on H100 nodes with Arachne's three stages. weft's plans and the plans of four
  * baselines run through the same executor (docs/explanation/cascades.md).
  *
- *     bench/cascades [NODES [STAGE [ITERATIONS [LINKS [POLICIES]]]]]
+ *     bench/cascades [NODES [STAGE [ITERATIONS [LINKS [POLICIES [PLANS]]]]]]
  *
  * LINKS: "fast" (NVLink, 400 Gbit/s a rank) or "slow" (10 Gbit/s); POLICIES: "all", "weft",
- * "robust" or "robust-played".
+ * "robust" or "robust-played"; PLANS: tried by a search under price errors, as in a run by default.
  *
  * "robust" compares plans under price errors. Every cascade takes 1 to 1 + JITTER times its
  * seconds, the same for all policies, in draws that share this range evenly. In one case a rank
@@ -162,7 +162,7 @@ int main(int argc, char **argv)
     if (nodes < 1 || nodes > MOST_RANKS / 8 || iterations < 1 || iterations > MOST_ITERATIONS) {
         fprintf(stderr,
                 "bench/cascades [NODES [STAGE [ITERATIONS [fast|slow "
-                "[all|weft|robust|robust-played]]]]], up to %d nodes, %d iterations\n",
+                "[all|weft|robust|robust-played [PLANS]]]]]], up to %d nodes, %d iterations\n",
                 MOST_RANKS / 8, MOST_ITERATIONS);
         return 1;
     }
@@ -181,7 +181,8 @@ int main(int argc, char **argv)
     printf("%s on %d ranks, %" PRId64 " samples, %d iterations, links %s\n", name, all.ranks,
            samples, iterations, links);
     if (robust)
-        compare_errors(&p, &(errors_setup){name, &stage, samples, iterations, degree, played});
+        compare_errors(&p, &(errors_setup){name, &stage, samples, iterations, degree, played,
+                                           argc > 6 ? atoi(argv[6]) : 0});
     else
         print(name, links, t, degree);
     ranks_end();

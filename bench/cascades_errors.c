@@ -312,7 +312,8 @@ static weft_expect_setup setup_of(const iteration *x, const weft_cascade_list *l
                                .transfer = x->hand,
                                .reduce = bench.reduce,
                                .last = bench.last,
-                               .seed = x->seed};
+                               .seed = x->seed,
+                               .evaluations = bench.s.evaluations};
 }
 
 /* The plans of shortest expected time in the scenarios of `setup`, by the planner of a run. Searches
@@ -422,6 +423,12 @@ static void run_rules(trial *t, int draw)
         }
 }
 
+/* False: searches of many ranks take too long for a plan of each draw. */
+static bool runs_clairvoyant(void)
+{
+    return all.ranks <= 16;
+}
+
 /* Runs weft's plans of all iterations in sequence. */
 static void run_own_plans(trial *t, int draw, int way, int kind)
 {
@@ -447,6 +454,14 @@ static void run_own_plans(trial *t, int draw, int way, int kind)
 
 /* ---- the tables ------------------------------------------------------------------------------ */
 
+static void print_or_none(bool measured, int digits, double value)
+{
+    if (measured)
+        printf(" %.*f |", digits, value);
+    else
+        printf(" - |");
+}
+
 /* `quiet`: the case without errors, whose shorter plan determines the lead without errors. */
 static void print_trial(const trial *t, const trial *quiet, int way)
 {
@@ -458,14 +473,14 @@ static void print_trial(const trial *t, const trial *quiet, int way)
     for (int k = 0; k < RULES; k++)
         printf(" %.3f |", FOLD * t->seconds[k] / runs);
     for (int k = 0; k < OWN; k++)
-        printf(" %.3f |", FOLD * r->seconds[k] / runs);
+        print_or_none(k != CLAIRVOYANT || runs_clairvoyant(), 3, FOLD * r->seconds[k] / runs);
     for (int k = 0; k < RULES; k++) {
         const double quick = fmin(q->seconds[PLANNED], q->seconds[ROBUST]),
                      quiet_lead = 1 - quick / quiet->seconds[k],
                      lead = 1 - r->seconds[ROBUST] / t->seconds[k],
                      known = 1 - r->seconds[CLAIRVOYANT] / t->seconds[k];
-        printf(" %.1f | %.0f | %.0f |", 100 * lead, 100 * lead / quiet_lead,
-               100 * known / quiet_lead);
+        printf(" %.1f | %.0f |", 100 * lead, 100 * lead / quiet_lead);
+        print_or_none(runs_clairvoyant(), 0, 100 * known / quiet_lead);
     }
     printf(" %" PRId64 " | %" PRId64 " | %" PRId64 " | %.3f |\n", r->moved, r->cascades, r->late,
            r->planning / runs);
@@ -528,7 +543,8 @@ static void run_trial(trial *t)
     for (int draw = 0; draw < t->draws; draw++) {
         run_rules(t, draw);
         for (int k = 0; k < WAYS * OWN; k++)
-            run_own_plans(t, draw, k / OWN, k % OWN);
+            if (k % OWN != CLAIRVOYANT || runs_clairvoyant())
+                run_own_plans(t, draw, k / OWN, k % OWN);
     }
     for (int way = 0; way < WAYS; way++)
         weft_rank_speeds_free(&t->own[way].speeds);

@@ -14,6 +14,7 @@ typedef struct errors_setup {
     int iterations;
     const int64_t *degree; /* [WEFT_POLICY_COUNT] of equal groups */
     bool played;           /* plans are played by the planner's simulation, not executed */
+    int64_t evaluations;   /* plans that a search tries; 0: as many as in a run */
 } errors_setup;
 /* Runs and prints the comparison. */
 void compare_errors(planner *p, const errors_setup *setup);

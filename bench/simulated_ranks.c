@@ -10,6 +10,10 @@
 
 simulated_state simulated;
 
+/* Limit of the compiled programs of each of many ranks: all programs of a profile of 64 ranks need
+ * more than 16 GiB. */
+static const int64_t small_cache = (int64_t)96 << 20;
+
 static simulated_setup s;
 static simulated_rank member[SIMULATED_RANKS];
 static pthread_barrier_t turn;
@@ -77,6 +81,7 @@ static void *run_rank(void *user)
                                 .optimizer = &adamw,
                                 .context = WEFT_SP_ULYSSES,
                                 .late_dispatch = true,
+                                .cache_bytes = s.ranks > 16 ? small_cache : 0,
                                 .buckets = s.buckets,
                                 .clips = s.clips,
                                 .calls = s.calls};
