@@ -135,10 +135,10 @@ bench-robust-bounds:
 	    OMP_NUM_THREADS=1 $(RECORD) robust $(O)/bench/robust $$((n / 8)) $$s $(or $(N),10) 0 bound || exit 1; done; done
 bench-robust-executed:
 	for n in $(or $(RANKS),16 64); do for s in 360p 720p 1080p; do \
-	    OMP_NUM_THREADS=1 $(RECORD) robust $(O)/bench/cascades $$((n / 8)) $$s $(or $(N),20) fast robust || exit 1; done; done
+	    OMP_NUM_THREADS=1 $(RECORD) robust $(O)/bench/cascades $$((n / 8)) $$s $(or $(N),20) fast robust $(PLANS) || exit 1; done; done
 bench-robust-played:
 	for n in $(or $(RANKS),16 64); do for s in 360p 720p 1080p; do \
-	    OMP_NUM_THREADS=1 $(RECORD) robust $(O)/bench/cascades $$((n / 8)) $$s $(or $(N),20) fast robust-played || exit 1; done; done
+	    OMP_NUM_THREADS=1 $(RECORD) robust $(O)/bench/cascades $$((n / 8)) $$s $(or $(N),20) fast robust-played $(PLANS) || exit 1; done; done
 
 bench-simulated:
 	WEFT=$(O)/weft $(RECORD) pipelines bench/simulated.sh
