@@ -2,23 +2,24 @@
 """Makes a golden file of step distillation, preference tuning or training with control videos: steps of a tiny Wan
 transformer in PyTorch (f64).
 
-usage: golden_distill.py OUT_PREFIX lcm|dmd2|self_forcing|dpo|control|vace|animate|replace[_lora] [SEED]
+usage: golden_distill.py OUT_PREFIX lcm|dmd2|self_forcing|dpo|control|vace|animate|replace[_drop][_lora] [SEED]
 Writes OUT_PREFIX.safetensors (param.*, in.*, final.*) and OUT_PREFIX.json (losses, norms, settings).
 
 Item i of step s is sample (s B + i) % N with key 1000 s + i + 1. Noise and levels are the draws of
-weft (Philox 4x32-10; src/base/rng.h), so that the test trains with the step of `weft train`."""
+weft (Philox 4x32-10; src/base/rng.h), so that the test trains with the step of `weft train`.
+_drop: some samples have no control, or a black face and given first frames."""
 import copy
 import json
-import math
 import sys
 
 import numpy as np
 import torch
 from causal_wan import CausalWanTransformer3DModel
 from diffusers import WanAnimateTransformer3DModel, WanTransformer3DModel, WanVACETransformer3DModel
+from golden_draws import normal, uniform
 from safetensors.torch import save_file
 
-NOISE, TIMESTEP, SCORE, FAKE, ROLLOUT = 2, 3, 14, 15, 17  # purposes of the draws
+NOISE, TIMESTEP, SCORE, FAKE, ROLLOUT, NO_CONTROL, NO_FACE, OVERLAP = 2, 3, 14, 15, 17, 19, 20, 21  # purposes of the draws
 CONFIG = {"patch_size": [1, 2, 2], "num_attention_heads": 2, "attention_head_dim": 12, "in_channels": 4, "out_channels": 4,
           "text_dim": 8, "freq_dim": 8, "ffn_dim": 24, "num_layers": 2, "cross_attn_norm": True,
           "qk_norm": "rms_norm_across_heads", "eps": 1e-6, "rope_max_seq_len": 32}
@@ -29,27 +30,6 @@ SHIFT = 3.0
 
 
 # ---- draws ---------------------------------------------------------------------------------------
-
-def philox(key, high, low):
-    c = [low & 0xffffffff, low >> 32, high & 0xffffffff, high >> 32]
-    k = [key & 0xffffffff, key >> 32]
-    for _ in range(10):
-        p, q = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
-        c = [(q >> 32) ^ c[1] ^ k[0], q & 0xffffffff, (p >> 32) ^ c[3] ^ k[1], p & 0xffffffff]
-        k = [(k[0] + 0x9E3779B9) & 0xffffffff, (k[1] + 0xBB67AE85) & 0xffffffff]
-    return c
-
-
-def uniform(key, purpose, index):
-    return ((philox(key, purpose, index // 4)[index % 4] >> 8) + 0.5) / 2**24
-
-
-def normal(key, purpose, index):
-    block = philox(key, purpose | 1 << 32, index // 2)
-    radius = math.sqrt(-2 * math.log((block[0] + 0.5) / 2**32))
-    angle = 2 * math.pi * (block[1] + 0.5) / 2**32
-    return np.float32(radius * (math.sin(angle) if index % 2 else math.cos(angle)))
-
 
 def noise_of(keys, purpose=NOISE, times=1):
     """(B,C,times T,Y,X); weft counts the elements of a sample channels last."""
@@ -296,6 +276,8 @@ class Dpo:
 # ---- control videos ------------------------------------------------------------------------------
 
 PIXELS = 64  # of a latent, 8x8; the mask has one channel for each
+DROP = {"dropout": 0.4}
+DROP_CHARACTER = {"face_dropout": 0.4, "window_overlap": 1, "overlap_share": 0.6}
 
 
 class Control:
@@ -303,21 +285,26 @@ class Control:
 
     interval = 1
 
-    def __init__(self, model, lora):
+    def __init__(self, model, lora, drops=False):
         self.student, self.others = model, {}
+        self.drop = DROP if drops else {}
         self.inputs = {"control": torch.randn(SAMPLES, *SHAPE)}
         if isinstance(model, WanVACETransformer3DModel):
             self.inputs["grey"] = torch.randn(1, *SHAPE)
 
     def predict(self, x, s, text):
         control = self.inputs["control"][self.items].double()
+        dropped = [i for i, u in enumerate(draws_of(self.keys, NO_CONTROL)) if u < self.drop.get("dropout", 0)]
         if "grey" not in self.inputs:
+            control[dropped] = 0
             return velocity(self.student, torch.cat([x, control], 1), s, text)
         mask = torch.ones(len(self.items), PIXELS, *SHAPE[1:]).double()
         grey = self.inputs["grey"].double().expand(len(self.items), -1, -1, -1, -1)
+        control[dropped] = grey[dropped]
         return self.student(x, 1000 * s, text, control_hidden_states=torch.cat([grey, control, mask], 1), return_dict=False)[0]
 
     def loss(self, x0, noise, keys, text, empty):
+        self.keys = keys
         s = shifted(torch.sigmoid(torch.tensor([float(normal(k, TIMESTEP, 0)) for k in keys]).double()))
         v = self.predict((1 - each(s)) * x0 + each(s) * noise, s, text)
         return ((v - (noise - x0)) ** 2).mean()
@@ -336,28 +323,37 @@ ANIMATE = {"in_channels": 2 * SHAPE[0] + 4, "latent_channels": SHAPE[0], "out_ch
 
 class Animate(Control):
     """Flow matching of the character's image and the clip. The inputs are assembled as WanAnimatePipeline does: marks and latents of
-    what is given after the noisy latents, poses of the clip, pixels of the face. `replaces`: with a background and its marks."""
+    what is given after the noisy latents, poses of the clip, pixels of the face. `replaces`: with a background and its marks. `drops`:
+    some samples have the face of the unconditional branch of guidance, and some begin with frames of the segment before."""
 
-    def __init__(self, model, lora, replaces=False):
+    def __init__(self, model, lora, replaces=False, drops=False):
         self.student, self.others, self.replaces = model, {}, replaces
+        self.drop = DROP_CHARACTER if drops else {}
         c, t, y, x = SHAPE
         clip = (c, t - 1, y, x)
         self.inputs = {"control": torch.randn(SAMPLES, *clip), "face": 2 * torch.rand(SAMPLES, 3, 4 * (t - 2) + 1, 16, 16) - 1}
         self.inputs |= {"background": torch.randn(SAMPLES, *clip), "marks": torch.rand(SAMPLES, 4, *clip[1:])} if replaces else {
             "grey": torch.randn(1, *clip)}
         self.tokens = torch.randn(SAMPLES, 3, 6)
+        if drops:
+            self.inputs["overlap"] = torch.randn(SAMPLES, *clip)
 
     def predict(self, noised, s, text):
         count = len(self.items)
         taken = {k: (v[self.items] if len(v) > 1 else v.expand(count, -1, -1, -1, -1)).double() for k, v in self.inputs.items()}
-        image, clip = self.x0[:, :, :1], taken["control"]
+        image, clip, face = self.x0[:, :, :1], taken["control"], taken["face"].clone()
         ones = torch.ones(count, 4, 1, *SHAPE[2:]).double()
-        marks = taken["marks"] if self.replaces else torch.zeros(count, 4, *clip.shape[2:]).double()
-        first = torch.cat([ones, image], 1)
-        rest = torch.cat([marks, taken["background" if self.replaces else "grey"]], 1)
-        given = torch.cat([first, rest], 2)
+        marks = taken["marks"].clone() if self.replaces else torch.zeros(count, 4, *clip.shape[2:]).double()
+        latents = taken["background" if self.replaces else "grey"].clone()
+        for i, key in enumerate(self.keys):
+            if self.drop and uniform(key, NO_FACE, 0) < self.drop["face_dropout"]:
+                face[i] = face[i] * 0 - 1
+            if self.drop and uniform(key, OVERLAP, 0) < self.drop["overlap_share"]:
+                latents[i] = taken["overlap"][i]
+                marks[i, :, :1 + (self.drop["window_overlap"] - 1) // 4] = 1
+        given = torch.cat([torch.cat([ones, image], 1), torch.cat([marks, latents], 1)], 2)
         return self.student(torch.cat([noised, given], 1), 1000 * s, text, encoder_hidden_states_image=self.tokens[self.items].double(),
-                            pose_hidden_states=clip, face_pixel_values=taken["face"], return_dict=False)[0]
+                            pose_hidden_states=clip, face_pixel_values=face, return_dict=False)[0]
 
     def loss(self, x0, *more):
         self.x0 = x0
@@ -396,13 +392,15 @@ def main():
     global SHAPE, TEXT
     kinds = {"lcm": Lcm, "dmd2": Dmd2, "self_forcing": SelfForcing, "dpo": Dpo, "control": Control, "vace": Control, "animate": Animate,
              "replace": lambda model, lora: Animate(model, lora, True)}
+    kinds |= {"control_drop": lambda *given: Control(*given, True), "vace_drop": lambda *given: Control(*given, True),
+              "animate_drop": lambda *given: Animate(*given, False, True), "replace_drop": lambda *given: Animate(*given, True, True)}
     if len(sys.argv) < 3 or sys.argv[2].removesuffix("_lora") not in kinds:
         sys.exit(__doc__)
     prefix, kind = sys.argv[1], sys.argv[2]
     torch.manual_seed(int(sys.argv[3]) if len(sys.argv) > 3 else 0)
     more = {"control": {"in_channels": 2 * SHAPE[0]},
             "vace": {"vace_layers": [0, 1], "vace_in_channels": 2 * SHAPE[0] + PIXELS},
-            "animate": ANIMATE, "replace": ANIMATE}.get(kind.removesuffix("_lora"), {})
+            "animate": ANIMATE, "replace": ANIMATE}.get(kind.removesuffix("_lora").removesuffix("_drop"), {})
     make = WanVACETransformer3DModel if "vace_layers" in more else WanTransformer3DModel
     if "latent_channels" in more:
         make, SHAPE = WanAnimateTransformer3DModel, (SHAPE[0], 3, *SHAPE[2:])  # the image, then the clip
@@ -455,6 +453,8 @@ def main():
     described = {"config": config, "kind": kind, "batch": BATCH, "shift": SHIFT,
                  "optimizer": OPTIMIZER, "distill": DISTILL, "lora": LORA if lora else None, "losses": losses,
                  "grad_norms": norms, "match": MATCH, "beta": BETA, "fake_losses": fake_losses, "fake_norms": fake_norms, "reference": f"torch {torch.__version__}, f64"}
+    if getattr(run, "drop", {}):
+        described["control"] = run.drop
     if isinstance(run, SelfForcing):
         described |= {"teacher": {**CONFIG, "_class_name": "WanTransformer3DModel"}, "latent_frames": SHAPE[1],
                       "context_noise": ROLL["context_noise"]}

@@ -27,6 +27,9 @@ typedef enum weft_rng_purpose {
     WEFT_RNG_GIVEN = 16,    /* noise of given frames, and its share */
     WEFT_RNG_ROLLOUT = 17,  /* distillation: noise inside a video that the student generates */
     WEFT_RNG_STAGE = 18,    /* noise added between sizes of latents */
+    WEFT_RNG_CONTROL = 19,  /* dropout of control videos */
+    WEFT_RNG_FACE = 20,     /* dropout of faces */
+    WEFT_RNG_OVERLAP = 21,  /* samples that begin with given frames */
 } weft_rng_purpose;
 
 /* The raw block: 128-bit counter (hi, lo), 64-bit key. */

@@ -2,7 +2,8 @@
 # Training Wan Animate from sets of poses, faces, images, backgrounds and masks. A stopped run
 # resumes bitwise. Other layouts have the losses of one rank. Every set has an effect on the loss.
 # The finished model and the adapter generate. tests/train/graph/distillation_test.c compares
-# the steps with PyTorch.
+# the steps with PyTorch, tests/train/animate_pixels_test.sh the path from files. Clips that cannot
+# be decoded end the run before its first step. The predicted memory includes faces and masks.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
 command -v ffmpeg >/dev/null || skip "ffmpeg is not installed"
@@ -45,6 +46,16 @@ Y
 }
 write plain "" ""
 write full ", image: images-shards, background: backgrounds-shards, mask: masks-shards, image_encoder: $animate/image_encoder" ", image_dim: 8, added_kv_proj_dim: 24"
+# some samples begin with given frames, and some have a black face
+write given ", image: images-shards, background: backgrounds-shards, mask: masks-shards, image_encoder: $animate/image_encoder, window_overlap: 5, overlap_share: 0.5, face_dropout: 0.4" ", image_dim: 8, added_kv_proj_dim: 24"
+write grey ", window_overlap: 1, face_dropout: 0.4" ""
+check given resumes_bitwise given
+check given_dp layout given 2 --set parallel.dp=2
+check given_cp layout given 2 --set parallel.cp=2
+check grey resumes_bitwise grey
+check grey_tp layout grey 2 --set parallel.tp=2
+check grey_pp layout grey 2 --set parallel.pp=2 --set stages.0.accumulate=1
+check grey_tiles train grey grey_tiles --set autoencoder.tile=32x32
 check plain resumes_bitwise plain
 check full resumes_bitwise full
 check full_dp layout full 2 --set parallel.dp=2
@@ -54,13 +65,12 @@ check full_cp layout full 2 --set parallel.cp=2
 check plain_ring layout plain 2 --set parallel.cp=2 --set parallel.context=ring
 check plain_tp_dp layout plain 4 --set parallel.tp=2 --set parallel.dp=2
 check plain_pp layout plain 2 --set parallel.pp=2 --set stages.0.accumulate=1
-# The losses depend on every set. The first one is of a last layer of zeros.
+# The losses depend on every set and share. The first one is of a last layer of zeros.
 depends() {
     local key set
     needs full
-    for key in path:other-faces face:other-faces image:shards background:poses mask:backgrounds; do
+    for key in path:other-faces-shards face:other-faces-shards image:shards background:poses-shards mask:backgrounds-shards face_dropout:1 window_overlap:5; do
         set=${key#*:}
-        [ "$set" = shards ] || set=$set-shards
         "$WEFT" train full.yaml --set out=runs/changed --set stages.0.steps=3 --set "control.${key%%:*}=$set" >changed.log 2>&1 || { cat changed.log; fail "$key"; }
         [ "$(losses runs/changed | tail -1)" != "$(losses runs/full | sed -n 3p)" ] || fail "$key has no effect on the loss"
         rm -r runs/changed
@@ -104,6 +114,10 @@ refusals() {
     refuse_run full config-missing-key file=full.yaml key=control.image_encoder -- --set control.image_encoder=
     refuse_run plain config-no-effect file=plain.yaml key=control.image_encoder -- --set "control.image_encoder=$animate/image_encoder"
     refuse_run plain config-value key=transformer value=4 -- --set transformer.config.latent_channels=8
+    refuse_run plain config-no-effect file=plain.yaml key=control.dropout -- --set control.dropout=0.1
+    refuse_run plain config-no-effect file=plain.yaml key=control.overlap_share -- --set control.overlap_share=0.2
+    refuse_run plain config-value file=plain.yaml key=control.window_overlap value=3 -- --set control.window_overlap=3
+    refuse_run plain config-value file=plain.yaml key=control.window_overlap value=9 -- --set control.window_overlap=9
     # a missing partner
     missing faces "${clips[0]}"
     refuse_run full config-value file=faces-less key=control.face "value=$(basename "$key" .mp4)" -- --set control.face=faces-less
@@ -119,6 +133,42 @@ missing() { # SET CLIP: SET-less has the clips of SET without one
     rm -r less
 }
 check refusals refusals
+# A clip that cannot be decoded to its last needed frame, or a mask of another aspect, ends the run
+# before its first step.
+spoiled() { # SET NAME COMMAND...: SET-NAME is SET with the first clip made by the command, which reads $1 and writes $2
+    cp -r "$1/clips" "$1-$2"
+    "${@:3}" "$1/clips/$key" "$1-$2/$key" || fail "$*"
+}
+cut_off() { # SHARE FROM TO: the first part of the file, with its header
+    ffmpeg -v error -nostdin -y -i "$2" -c copy -movflags +faststart -f mp4 front.mp4 || fail "ffmpeg"
+    head -c "$(($(stat -c %s front.mp4) * $1 / 100))" front.mp4 >"$3"
+}
+no_header() { head -c 300 "$1" >"$2"; }
+narrow() { ffmpeg -v error -nostdin -y -i "$1" -vf "crop=iw/2:ih" -c:v libx264 -qp 0 "$2"; }
+shortened() { ffmpeg -v error -nostdin -y -i "$1" -frames:v 5 -c:v libx264 -qp 0 "$2"; }
+ends_before_steps() { # SET NAME ID
+    local name
+    name=$(basename "$key" .mp4)
+    rm -rf runs/spoiled
+    "$WEFT" train full.yaml --set out=runs/spoiled --set "control.${1%s}=$1-$2" >out.log 2>&1 && fail "$1 $2: not refused"
+    has_message out.log "$3" "text~=$name" || { cat out.log; fail "$1 $2: another message than expected"; }
+    has_message out.log "$3" "text~=$1-$2" || has_message out.log "$3" "file=$1-$2" || { cat out.log; fail "$1 $2: the set is not named"; }
+    [ ! -s runs/spoiled/metrics.jsonl ] || fail "$1 $2: the run has made steps"
+}
+spoiled_files() {
+    needs full
+    spoiled faces tail cut_off 70
+    ends_before_steps faces tail video-frames
+    spoiled masks tail cut_off 70
+    ends_before_steps masks tail video-frames
+    spoiled faces empty no_header
+    ends_before_steps faces empty config-value
+    spoiled masks short shortened
+    ends_before_steps masks short config-value
+    spoiled masks narrow narrow
+    ends_before_steps masks narrow config-value
+}
+check spoiled_files spoiled_files
 # With several buckets a clip needs a face of its own frames only, and an image of its own size.
 several() { # SET: SET-several has one clip of 6 frames and one of half the height
     cp -r "$1" "$1-several"

@@ -3,6 +3,8 @@
 #include "base/given.h"
 #include "train/config/train_config.h"
 
+static const double overlap_share = 0.5; /* the default of the key */
+
 static const weft_key control_keys[] = {
     {"path", WEFT_KEY_STRING, offsetof(weft_control_config, path), "", "",
      "data set with the control video of every clip of data.path, under the same keys; poses for "
@@ -21,6 +23,21 @@ static const weft_key control_keys[] = {
      "black where the background is kept"},
     {"image_encoder", WEFT_KEY_STRING, offsetof(weft_control_config, image_encoder), "", "",
      "Wan Animate: folder of the image encoder, for a transformer with image_dim; it is frozen"},
+    {"dropout", WEFT_KEY_F64, offsetof(weft_control_config, dropout), "0", "",
+     "share of samples without the control video: zeros in its place, or grey frames in the form "
+     "of VACE. Not for Wan Animate",
+     .min = 0, .max = 1},
+    {"face_dropout", WEFT_KEY_F64, offsetof(weft_control_config, face_dropout), "0", "",
+     "Wan Animate: share of samples with a black face, which trains the unconditional branch of "
+     "guidance; its product with caption_dropout is the share without both",
+     .min = 0, .max = 1},
+    {"window_overlap", WEFT_KEY_I64, offsetof(weft_control_config, window_overlap), "0", "",
+     "Wan Animate: first frames of a clip that are given in some samples, as `weft generate "
+     "--window-overlap` gives the last frames of the window before: 1 or 5; 0: none",
+     .min = 0, .max = 1e6},
+    {"overlap_share", WEFT_KEY_F64, offsetof(weft_control_config, overlap_share), "0.5", "",
+     "Wan Animate: share of samples that begin with the given frames of window_overlap",
+     .min = 1e-6, .max = 1},
 };
 const weft_section weft_control_section = {"control",
                                            "control videos of a transformer, such as depth, edges "
@@ -41,14 +58,17 @@ static bool has(const char *text)
     return text && text[0];
 }
 
-/* The first key with a value that only models take which move a character. */
+/* The first key with a value that only models which move a character take. */
 static const char *moving_key(const weft_control_config *c)
 {
     const weft_given keys[] = {{"control.face", has(c->face)},
                                {"control.image", has(c->image)},
                                {"control.background", has(c->background)},
                                {"control.mask", has(c->mask)},
-                               {"control.image_encoder", has(c->image_encoder)}};
+                               {"control.image_encoder", has(c->image_encoder)},
+                               {"control.face_dropout", c->face_dropout > 0},
+                               {"control.window_overlap", c->window_overlap > 0},
+                               {"control.overlap_share", c->overlap_share != overlap_share}};
     return weft_first_given(keys, WEFT_COUNT(keys));
 }
 
@@ -62,6 +82,17 @@ weft_status weft_control_check_sets(const weft_control_config *c, bool moves, bo
                                 "WanAnimateTransformer3DModel.",
                                 class_name)
                    : WEFT_OK;
+    if (c->dropout > 0)
+        return weft_error(WEFT_MSG_CONFIG_NO_EFFECT,
+                          WEFT_AT(.file = path, .key = "control.dropout"),
+                          "%s always gets its poses; guidance leaves out the caption and the face. "
+                          "Write control.face_dropout in its place.",
+                          class_name);
+    if (!c->window_overlap && c->overlap_share != overlap_share)
+        return weft_error(WEFT_MSG_CONFIG_NO_EFFECT,
+                          WEFT_AT(.file = path, .key = "control.overlap_share"),
+                          "no frames are given. Write control.window_overlap: 1 or 5, or remove "
+                          "the key.");
     if (!has(c->face))
         return weft_error(WEFT_MSG_CONFIG_MISSING_KEY, WEFT_AT(.file = path, .key = "control.face"),
                           "%s moves a character by poses and by a face. Give the data set with "
@@ -89,10 +120,41 @@ weft_status weft_control_check_sets(const weft_control_config *c, bool moves, bo
     return WEFT_OK;
 }
 
+weft_status weft_control_check_overlap(const weft_run *run, const weft_grid *grid, const char *path)
+{
+    const int64_t shared = run->control.window_overlap;
+    const weft_train_stage *stage = run->train_stages.item;
+    char rule[32];
+    if (!shared)
+        return WEFT_OK;
+    if (!weft_grid_takes_frames(grid, shared))
+        return weft_error(
+            WEFT_MSG_CONFIG_VALUE,
+            WEFT_AT(.file = path, .key = "control.window_overlap", WEFT_NUMBER(shared)),
+            "the autoencoder encodes %s frames to whole latents. Write 1 or 5, as the pipeline "
+            "gives.",
+            weft_grid_rule(grid, rule));
+    for (int64_t i = 0; i < run->train_stages.count; i++)
+        for (int b = 0; b < weft_train_stage_bucket_count(&stage[i]); b++) {
+            const int64_t frames = weft_train_stage_bucket(&stage[i], b)->frames;
+            if (frames <= shared)
+                return weft_error(
+                    WEFT_MSG_CONFIG_VALUE,
+                    WEFT_AT(.file = path, .key = "control.window_overlap", WEFT_NUMBER(shared)),
+                    "stage %" PRId64 " trains clips of %" PRId64
+                    " frames, of which none would be left to generate. Give fewer frames, or train "
+                    "longer clips.",
+                    i, frames);
+        }
+    return WEFT_OK;
+}
+
 weft_status weft_control_check(const weft_run *run, const char *path)
 {
     const bool given = has(run->control.path);
-    const char *other = given ? "control" : moving_key(&run->control);
+    const char *other = given                      ? "control"
+                        : run->control.dropout > 0 ? "control.dropout"
+                                                   : moving_key(&run->control);
     if (run->condition != WEFT_CONDITION_CONTROL)
         return other
                    ? weft_error(WEFT_MSG_CONFIG_NO_EFFECT, WEFT_AT(.file = path, .key = other),

@@ -2,6 +2,7 @@
 
 #include "graph/builder_helpers.h"
 #include "train/graph/control.h"
+#include "train/graph/sample_dropout.h"
 
 bool weft_run_moves_character(const weft_run_models *m)
 {
@@ -25,32 +26,67 @@ static weft_value channels(weft_graph *g, weft_value marks, weft_value latents)
     return weft_concat(g, (weft_value[]){marks, latents}, 2, 4);
 }
 
+/* Pixels of the face; black for samples that control.face_dropout chooses. */
+static weft_value face(weft_graph *g, const weft_run *run, const weft_run_models *m,
+                       const weft_model_size *size, weft_value key)
+{
+    const weft_value pixels = weft_model_input(g, &m->denoiser, size, WEFT_PORT_FACE, "batch.");
+    const double dropout = run->control.face_dropout;
+    if (dropout <= 0)
+        return pixels;
+    const weft_value kept = weft_sample_kept(g, key, WEFT_RNG_FACE, dropout, 5);
+    return weft_add(g, weft_mul(g, pixels, kept), weft_affine(g, kept, 1, -1));
+}
+
+/* Marks and given latents of the clip, as channels. */
+static weft_value clip_channels(weft_graph *g, const weft_run *run, const weft_run_models *m,
+                                weft_shape clip, weft_value key)
+{
+    const bool replaces = run->control.background[0];
+    const int64_t shared = run->control.window_overlap;
+    weft_shape marks = clip;
+    marks.dim[4] = m->grid.factor[0];
+    weft_value kept =
+        replaces ? weft_input(g, "batch.marks", WEFT_F32, marks) : weft_fill(g, WEFT_F32, marks, 0);
+    weft_value given =
+        weft_control_latents(g, run, replaces ? "batch.background" : "batch.grey", clip);
+    if (!shared)
+        return channels(g, kept, given);
+    /* whole latent frames: the autoencoder takes this number of frames */
+    const int64_t frames = weft_grid_latent_frames(&m->grid, shared);
+    const weft_value alone =
+        weft_sample_kept(g, key, WEFT_RNG_OVERLAP, run->control.overlap_share, 5);
+    weft_shape first = marks;
+    first.dim[1] = frames;
+    const weft_value part[] = {weft_fill(g, WEFT_F32, first, 1),
+                               weft_slice(g, kept, 1, frames, clip.dim[1] - frames)},
+                     overlap = weft_control_latents(g, run, "batch.overlap", clip);
+    kept = weft_sample_choose(g, alone, kept, weft_concat(g, part, WEFT_COUNT(part), 1));
+    given = weft_sample_choose(g, alone, given, overlap);
+    return channels(g, kept, given);
+}
+
 weft_value weft_character_inputs_given(weft_graph *g, const weft_run *run, const weft_run_models *m,
-                                       const weft_model_size *denoised, weft_shape latents,
-                                       weft_value data, weft_ports *ports)
+                                       const weft_model_size *denoised,
+                                       const weft_character_batch *batch, weft_ports *ports)
 {
     const double scale = weft_noise_process_scale(weft_run_process(run), &run->noise);
-    const bool replaces = run->control.background[0];
     weft_model_size size = *denoised;
-    weft_shape clip = latents, marks = latents;
+    weft_shape clip = batch->latents, marks = clip;
     clip.dim[1] -= m->lead;
-    marks.dim[1] -= m->lead;
+    marks.dim[1] = m->lead;
     marks.dim[4] = m->grid.factor[0];
     size.image = m->image_tokens;
     ports->at[WEFT_PORT_CONTROL] = weft_control_latents(g, run, "batch.control", clip);
-    ports->at[WEFT_PORT_FACE] = weft_model_input(g, &m->denoiser, &size, WEFT_PORT_FACE, "batch.");
+    ports->at[WEFT_PORT_FACE] = face(g, run, m, &size, batch->key);
     if (m->image_tokens)
         ports->at[WEFT_PORT_IMAGE] =
             weft_input(g, "batch.image_tokens", WEFT_F32,
                        weft_model_shape(&m->denoiser, &size, WEFT_PORT_IMAGE));
-    const weft_value kept = replaces ? weft_input(g, "batch.marks", WEFT_F32, marks)
-                                     : weft_fill(g, WEFT_F32, marks, 0),
-                     given = weft_control_latents(
-                         g, run, replaces ? "batch.background" : "batch.grey", clip),
-                     image = weft_affine(g, weft_slice(g, data, 1, 0, m->lead), 1 / scale, 0);
-    marks.dim[1] = m->lead;
+    const weft_value image =
+        weft_affine(g, weft_slice(g, batch->data, 1, 0, m->lead), 1 / scale, 0);
     const weft_value frame[] = {channels(g, weft_fill(g, WEFT_F32, marks, 1), image),
-                                channels(g, kept, given)};
+                                clip_channels(g, run, m, clip, batch->key)};
     return weft_concat(g, frame, WEFT_COUNT(frame), 1);
 }
 
@@ -126,6 +162,7 @@ weft_status weft_character_inputs_read(const weft_run *run, weft_run_models *m, 
     if (!moves)
         return WEFT_OK;
     WEFT_TRY(check_shapes(m, path));
+    WEFT_TRY(weft_control_check_overlap(run, &m->grid, path));
     if (!tokens)
         return WEFT_OK;
     WEFT_TRY(weft_error_at(weft_model_open_as(folder, WEFT_ROLE_IMAGE_ENCODER, &m->image_encoder),

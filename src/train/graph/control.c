@@ -2,6 +2,7 @@
 
 #include "graph/builder_helpers.h"
 #include "train/graph/character_inputs.h"
+#include "train/graph/sample_dropout.h"
 
 /* Channels of WEFT_PORT_CONTROL. 0: the model has no such input. */
 static int64_t port_channels(const weft_model *model)
@@ -31,14 +32,21 @@ weft_value weft_control_latents(weft_graph *g, const weft_run *run, const char *
 }
 
 weft_value weft_control_build(weft_graph *g, const weft_run *run, const weft_run_models *m,
-                              weft_shape latents, weft_ports *ports)
+                              weft_shape latents, weft_value key, weft_ports *ports)
 {
-    const weft_value control = weft_control_latents(g, run, "batch.control", latents);
+    const bool drops = run->control.dropout > 0, fills = weft_control_needs_grey(run, m);
+    const weft_value kept =
+        drops ? weft_sample_kept(g, key, WEFT_RNG_CONTROL, run->control.dropout, 5) : WEFT_NONE;
+    weft_value control = weft_control_latents(g, run, "batch.control", latents);
+    if (drops && !fills)
+        control = weft_mul(g, control, kept);
     if (!weft_model_takes(&m->denoiser, WEFT_PORT_CONTROL))
         return control;
-    if (!weft_control_needs_grey(run, m))
+    if (!fills)
         return ports->at[WEFT_PORT_CONTROL] = control;
     const weft_value grey = weft_control_latents(g, run, "batch.grey", latents);
+    if (drops)
+        control = weft_sample_choose(g, kept, control, grey);
     latents.dim[4] = m->grid.factor[1] * m->grid.factor[2];
     const weft_value part[] = {grey, control, weft_fill(g, WEFT_F32, latents, 1)};
     return ports->at[WEFT_PORT_CONTROL] = weft_concat(g, part, WEFT_COUNT(part), 4);

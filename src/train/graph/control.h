@@ -15,9 +15,10 @@
 /* Whether the run needs the latents of grey frames. */
 bool weft_control_needs_grey(const weft_run *run, const weft_run_models *models);
 /* Adds the inputs. Sets WEFT_PORT_CONTROL of `ports`, or returns the additional channels.
- * `latents`: shape of the data. */
+ * `latents`: shape of the data. `key` (B): of the draws. Samples that control.dropout chooses have
+ * zeros for the control, or grey frames in the form of VACE. */
 weft_value weft_control_build(weft_graph *g, const weft_run *run, const weft_run_models *models,
-                              weft_shape latents, weft_ports *ports);
+                              weft_shape latents, weft_value key, weft_ports *ports);
 /* Latents of the batch without the scale of the noise process. */
 weft_value weft_control_latents(weft_graph *g, const weft_run *run, const char *name,
                                 weft_shape shape);

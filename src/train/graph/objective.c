@@ -13,6 +13,7 @@
 #include "train/graph/packed_rows.h"
 #include "train/graph/preference.h"
 #include "train/graph/run_networks.h"
+#include "train/graph/sample_dropout.h"
 #include "train/graph/sound_stream.h"
 #include "transform/memory/recompute.h"
 
@@ -105,19 +106,14 @@ int64_t weft_run_tokens(const weft_run_models *m, const weft_bucket *b)
 static void add_identity(weft_graph *g, const weft_run *run, const weft_run_models *m, weft_value x,
                          weft_value key, weft_ports *p)
 {
-    const double scale = weft_noise_process_scale(weft_run_process(run), &run->noise),
-                 dropout = run->identity.dropout, sharp = 1e9;
+    const double scale = weft_noise_process_scale(weft_run_process(run), &run->noise);
     weft_ports seen = weft_ports_none();
     seen.at[WEFT_PORT_CONDITION] = weft_affine(g, weft_slice(g, x, 1, 0, 1), 1 / scale, 0);
     weft_model_call(g, &m->identity, forward, true, &seen);
     weft_value tokens = seen.at[WEFT_PORT_IMAGE];
-    if (dropout > 0) {
-        const weft_shape each = WEFT_SHAPE(weft_dim(g, x, 0), 1, 1);
-        const weft_value draw =
-            weft_random_like(g, WEFT_OP_RANDOM_UNIFORM, key, WEFT_RNG_IDENTITY, each);
-        tokens =
-            weft_mul(g, tokens, weft_clamp(g, weft_affine(g, draw, sharp, -dropout * sharp), 0, 1));
-    }
+    if (run->identity.dropout > 0)
+        tokens = weft_mul(g, tokens,
+                          weft_sample_kept(g, key, WEFT_RNG_IDENTITY, run->identity.dropout, 3));
     weft_text_conditioning_append(g, tokens, p);
 }
 
@@ -136,12 +132,13 @@ static weft_value add_balance(weft_graph *g, weft_value loss, const weft_ports *
  * channels after the noisy latents `x`. WEFT_NONE: none. */
 static weft_value given_latents(weft_graph *g, const weft_run *run, const weft_run_models *m,
                                 const weft_model_size *size, weft_shape latents, weft_value x,
-                                weft_ports *p)
+                                weft_value key, weft_ports *p)
 {
+    const weft_character_batch batch = {latents, x, key};
     if (weft_run_moves_character(m))
-        return weft_character_inputs_given(g, run, m, size, latents, x, p);
+        return weft_character_inputs_given(g, run, m, size, &batch, p);
     if (run->condition == WEFT_CONDITION_CONTROL)
-        return weft_control_build(g, run, m, latents, p);
+        return weft_control_build(g, run, m, latents, key, p);
     return m->grey_rest ? weft_input(g, "batch.first_frame", WEFT_F32, latents) : WEFT_NONE;
 }
 
@@ -167,7 +164,7 @@ static weft_value denoiser_loss(weft_graph *g, const weft_run *run, const weft_r
     if (weft_run_uses_identity(m))
         add_identity(g, run, m, x, key, &p);
     weft_value noise = weft_random_like(g, WEFT_OP_RANDOM_NORMAL, key, WEFT_RNG_NOISE, latents);
-    const weft_value given = given_latents(g, run, m, &size, latents, x, &p);
+    const weft_value given = given_latents(g, run, m, &size, latents, x, key, &p);
     if (run->distill.method) {
         weft_distillation d = {run, m, &noised.flow, x, given, noise, key, p, weft_ports_none()};
         if (weft_distillation_guides(run))

@@ -6,15 +6,22 @@ static int character_sets(const weft_run *run, weft_run_pair *pair)
 {
     const weft_control_config *c = &run->control;
     int count = 0;
-    pair[count++] = (weft_run_pair){c->path, "control", "batch.control", WEFT_PAIR_LATENTS, false};
+    pair[count++] = (weft_run_pair){c->path, "control", "batch.control", WEFT_PAIR_LATENTS};
     pair[count++] = (weft_run_pair){c->image[0] ? c->image : run->data.path, "control.image",
-                                    "batch.image", WEFT_PAIR_STILLS, false};
-    pair[count++] = (weft_run_pair){c->face, "control.face", "batch.face", WEFT_PAIR_FRAMES, false};
+                                    "batch.image", WEFT_PAIR_STILLS};
+    pair[count++] = (weft_run_pair){c->face, "control.face", "batch.face", WEFT_PAIR_FRAMES};
+    if (c->window_overlap)
+        pair[count++] = (weft_run_pair){.path = run->data.path,
+                                        .key = "control.window_overlap",
+                                        .input = "batch.overlap",
+                                        .kind = WEFT_PAIR_LATENTS,
+                                        .given_frames = c->window_overlap,
+                                        .rest = c->background[0] ? c->background : NULL};
     if (!c->background[0])
         return count;
-    pair[count++] = (weft_run_pair){c->background, "control.background", "batch.background",
-                                    WEFT_PAIR_LATENTS, false};
-    pair[count++] = (weft_run_pair){c->mask, "control.mask", "batch.marks", WEFT_PAIR_MARKS, false};
+    pair[count++] =
+        (weft_run_pair){c->background, "control.background", "batch.background", WEFT_PAIR_LATENTS};
+    pair[count++] = (weft_run_pair){c->mask, "control.mask", "batch.marks", WEFT_PAIR_MARKS};
     return count;
 }
 
@@ -23,20 +30,19 @@ int weft_run_pairs_of(const weft_run *run, const weft_run_models *models,
 {
     if (weft_run_prefers(run)) {
         *pair = (weft_run_pair){run->preference.rejected, "preference.rejected", "batch.rejected",
-                                WEFT_PAIR_LATENTS, false};
+                                WEFT_PAIR_LATENTS};
         return 1;
     }
     if (run->condition == WEFT_CONDITION_CONTROL && weft_run_moves_character(models))
         return character_sets(run, pair);
     if (run->condition == WEFT_CONDITION_CONTROL) {
-        *pair = (weft_run_pair){run->control.path, "control", "batch.control", WEFT_PAIR_LATENTS,
-                                false};
+        *pair = (weft_run_pair){run->control.path, "control", "batch.control", WEFT_PAIR_LATENTS};
         return 1;
     }
     if (!models->grey_rest)
         return 0;
-    *pair =
-        (weft_run_pair){run->data.path, "condition", "batch.first_frame", WEFT_PAIR_LATENTS, true};
+    *pair = (weft_run_pair){run->data.path, "condition", "batch.first_frame", WEFT_PAIR_LATENTS,
+                            .given_frames = 1};
     return 1;
 }
 
@@ -44,7 +50,8 @@ weft_run weft_run_pair_run(const weft_run *run, const weft_run_pair *pair)
 {
     weft_run second = *run;
     second.data.path = pair->path;
-    second.data.first_only = pair->first_only;
+    second.data.given_frames = pair->given_frames;
+    second.data.rest = pair->rest;
     second.data.image_encoder = pair->kind == WEFT_PAIR_STILLS && run->control.image_encoder[0]
                                     ? run->control.image_encoder
                                     : NULL;

@@ -4,7 +4,7 @@
 
 #include "train/graph/objective.h"
 
-enum { WEFT_RUN_PAIRS = 5 };
+enum { WEFT_RUN_PAIRS = 6 };
 
 typedef enum weft_pair_kind {
     WEFT_PAIR_LATENTS, /* latents of the clips */
@@ -18,7 +18,8 @@ typedef struct weft_run_pair {
     const char *key;   /* of the config */
     const char *input; /* of the training programs */
     weft_pair_kind kind;
-    bool first_only; /* the clips of data.path, with grey frames after the first one */
+    int64_t given_frames; /* only these first frames count; 0: all. Grey frames follow, */
+    const char *rest;     /* or the frames of the clips of this data set; NULL: none */
 } weft_run_pair;
 
 /* Whether the latents of a pair are in a cache. */

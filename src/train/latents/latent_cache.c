@@ -18,6 +18,7 @@
 #include "train/latents/latent_cache_folder.h"
 #include "train/latents/sound_latents.h"
 #include "train/monitor/data_report.h"
+#include "train/step/paired_clips.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -56,6 +57,8 @@ typedef struct encoding {
     const weft_run_models *models; /* of the cache, with sound */
     weft_sound_latents sound;
     weft_character_tokens image;
+    weft_paired_clips *rest; /* clips that follow given frames; NULL: none */
+    float *joined;           /* a clip of given frames and `rest` */
     weft_store *store;
     int buckets;
     weft_step *step;        /* VAE steps by bucket */
@@ -262,6 +265,17 @@ static int64_t vae_bytes(const encoding *e)
     return bytes + made_bytes(e);
 }
 
+/* Bytes of the largest clip of given frames and others. */
+static int64_t joined_bytes(const encoding *e)
+{
+    int64_t most = 0;
+    for (int i = 0; i < e->buckets && e->run->data.rest; i++) {
+        const int64_t floats = e->size[i].frames * e->size[i].height * e->size[i].width * 3;
+        most = floats > most ? floats : most;
+    }
+    return most * (int64_t)sizeof(float);
+}
+
 static int64_t text_bytes(const encoding *e)
 {
     const weft_text_conditioning *c = e->text_conditioning;
@@ -284,6 +298,8 @@ static void close_encoding(encoding *e)
     weft_tokenizer_set_close(&e->tokenizers);
     weft_sound_latents_free(&e->sound);
     weft_character_tokens_free(&e->image);
+    weft_paired_clips_close(e->rest);
+    weft_free(e->joined);
     weft_free(e->embeddings);
     weft_free(e->made);
     weft_free(e->vae);
@@ -305,7 +321,13 @@ weft_status weft_latents_bytes(const weft_run *run, const weft_run_models *model
     WEFT_GO(make_loader(&e, &l));
     const weft_loader_plan loader = weft_loader_plan_make(&l.config, l.rank, l.ranks, 3);
     *bytes = vae_bytes(&e) + text_bytes(&e) + weft_sound_latents_bytes(&e.sound) +
-             weft_character_tokens_bytes(&e.image) + loader.bytes + loader.clip_bytes;
+             weft_character_tokens_bytes(&e.image) + joined_bytes(&e) + loader.bytes +
+             loader.clip_bytes;
+    if (run->data.rest) {
+        int64_t read;
+        WEFT_GO(weft_paired_clips_bytes(run, run->data.rest, e.size, e.buckets, false, &read));
+        *bytes += read;
+    }
 out:
     encoding_loader_free(&l);
     close_encoding(&e);
@@ -379,6 +401,16 @@ static weft_status bind_encoders(encoding *e, weft_store *store)
     return weft_programs_bind(e->program, e->buckets, store, group);
 }
 
+/* Opens the clips that follow given frames. */
+static weft_status open_rest(encoding *e)
+{
+    const weft_run_pair pair = {e->run->data.rest, "control.background", "", WEFT_PAIR_FRAMES};
+    if (!e->run->data.rest)
+        return WEFT_OK;
+    WEFT_TRY(WEFT_ALLOCATED(e->joined = weft_alloc(joined_bytes(e)), "a clip"));
+    return weft_paired_clips_open(e->run, &pair, &e->rest);
+}
+
 static weft_status open_loader(encoding *e)
 {
     encoding_loader l;
@@ -407,6 +439,7 @@ static weft_status open_encoding(encoding *e, const weft_model *vae, const weft_
     if (e->text_conditioning)
         WEFT_TRY(open_text_encoders(e, store));
     WEFT_TRY(weft_sound_latents_bind(&e->sound, store));
+    WEFT_TRY(open_rest(e));
     return open_loader(e);
 }
 
@@ -456,11 +489,31 @@ static weft_status encode_text(encoding *e, const char *const *caption)
     return WEFT_OK;
 }
 
-/* The frames of a clip, with grey frames after the first one if only that one is given. */
+/* Joins the given frames of a clip and the frames of its partner that follow. *given: frames of
+ * *video; grey ones follow. */
+static weft_status join_frames(encoding *e, const weft_batch *batch, const float **video,
+                               int64_t *given)
+{
+    const weft_bucket *size = &e->size[batch->bucket];
+    const weft_dataset *dataset = weft_loader_dataset(e->loader);
+    *video = batch->video;
+    *given = e->run->data.given_frames ? e->run->data.given_frames : size->frames;
+    if (!e->rest || e->global[0] < 0)
+        return WEFT_OK;
+    WEFT_TRY(
+        weft_paired_clips_check(e->rest, weft_dataset_at(dataset, e->global[0]), size->frames));
+    WEFT_TRY(weft_paired_clips_read(e->rest, batch->id[0], size, e->joined));
+    memcpy(e->joined, batch->video,
+           (size_t)(*given * size->height * size->width * 3) * sizeof(float));
+    *video = e->joined;
+    *given = size->frames;
+    return WEFT_OK;
+}
+
+/* The frames of a clip, with grey frames after the given ones. */
 typedef struct clip_frames {
     const float *video;
-    int64_t height, width;
-    bool first_only;
+    int64_t height, width, given;
 } clip_frames;
 
 static weft_status_code read_clip(void *user, const int64_t first[3], const int64_t size[3],
@@ -470,7 +523,7 @@ static weft_status_code read_clip(void *user, const int64_t first[3], const int6
     for (int64_t t = 0; t < size[0]; t++)
         for (int64_t y = 0; y < size[1]; y++, to += size[2] * 3) {
             const int64_t row = (first[0] + t) * c->height + first[1] + y;
-            if (c->first_only && first[0] + t > 0)
+            if (first[0] + t >= c->given)
                 memset(to, 0, (size_t)(size[2] * 3) * sizeof *to);
             else
                 memcpy(to, c->video + (row * c->width + first[2]) * 3,
@@ -494,7 +547,8 @@ static weft_status encode_tiles(encoding *e, const weft_batch *batch)
         e->bound = b;
         WEFT_TRY(weft_vae_bind_to(e->vae[b], e->store));
     }
-    clip_frames clip = {batch->video, size->height, size->width, e->run->data.first_only};
+    clip_frames clip = {.height = size->height, .width = size->width};
+    WEFT_TRY(join_frames(e, batch, &clip.video, &clip.given));
     return weft_vae_encode_boxes(e->vae[b], read_clip, &clip, size->frames, e->made);
 }
 
@@ -503,13 +557,16 @@ static weft_status encode_whole(encoding *e, const weft_batch *batch)
     const weft_step *step = &e->step[batch->bucket];
     weft_tensor *video = weft_program_input(step->program, "batch.video");
     const int64_t frames = video->shape.dim[1], floats = weft_shape_count(&video->shape) / frames;
-    const int64_t given = e->run->data.first_only ? 1 : frames;
-    memcpy(video->data, batch->video, (size_t)(given * floats) * sizeof(float));
+    const float *from;
+    int64_t given;
+    WEFT_TRY(share_samples(e, batch));
+    WEFT_TRY(join_frames(e, batch, &from, &given));
+    memcpy(video->data, from, (size_t)(given * floats) * sizeof(float));
     memset((float *)video->data + given * floats, 0,
            (size_t)((frames - given) * floats) * sizeof(float));
     WEFT_TRY(weft_program_run(step->program));
     e->latent = weft_program_output(step->program, "latents")->shape;
-    return share_samples(e, batch);
+    return WEFT_OK;
 }
 
 /* Encodes the next batch. *latents (B,T',Y',X',Z) is valid until another program runs. Without

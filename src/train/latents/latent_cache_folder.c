@@ -77,6 +77,15 @@ static void put_prefixes(const weft_run_data *data, weft_buf *out)
     }
 }
 
+static weft_status hash_shards(const weft_run_data *data, uint64_t *hash)
+{
+    weft_dataset *dataset;
+    WEFT_TRY(weft_run_data_open(data, &dataset));
+    *hash = weft_dataset_fingerprint(dataset);
+    weft_dataset_close(dataset);
+    return WEFT_OK;
+}
+
 /* The folder's name: a hash of the encoders' files, the shards' contents and the clip sizes.
  * Latents of other inputs are in other folders and are never read. */
 static weft_status cache_key(const weft_run *run, const weft_run_models *models,
@@ -84,18 +93,25 @@ static weft_status cache_key(const weft_run *run, const weft_run_models *models,
 {
     const weft_text_conditioning *c = &models->text;
     weft_buf what = {0};
-    weft_dataset *ds;
-    WEFT_TRY(weft_run_data_open(&run->data, &ds));
-    weft_buf_printf(&what, "%s|%s|%.9g|", weft_hex_print(weft_dataset_fingerprint(ds), key),
-                    run->data.split, run->data.fps);
-    weft_dataset_close(ds);
+    weft_run_data rest = run->data;
+    uint64_t shards;
+    WEFT_TRY(hash_shards(&run->data, &shards));
+    weft_buf_printf(&what, "%s|%s|%.9g|", weft_hex_print(shards, key), run->data.split,
+                    run->data.fps);
+    if (rest.rest) {
+        rest.path = rest.rest;
+        WEFT_TRY(hash_shards(&rest, &shards));
+        weft_buf_printf(&what, "then %s|", weft_hex_print(shards, key));
+    }
     for (int i = 0; i < weft_train_stage_bucket_count(s); i++) {
         const weft_bucket *b = weft_train_stage_bucket(s, i);
         weft_buf_printf(&what, "%" PRId64 " %" PRId64 " %" PRId64 "|", b->frames, b->height,
                         b->width);
     }
-    if (run->data.first_only)
+    if (run->data.given_frames == 1)
         weft_buf_printf(&what, "first frame|");
+    else if (run->data.given_frames)
+        weft_buf_printf(&what, "first %" PRId64 " frames|", run->data.given_frames);
     if (run->data.image_encoder)
         weft_buf_printf(&what, "image tokens|");
     if (models->text_precomputed)

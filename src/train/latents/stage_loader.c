@@ -165,6 +165,63 @@ static int64_t grey_bytes(const loader_setup *u, int64_t channels)
     return floats * (int64_t)sizeof(float);
 }
 
+/* Bytes of the largest part that steps read from a cache of latents. */
+static int64_t latent_part_bytes(const loader_setup *u, const weft_run_models *m)
+{
+    const weft_model_size one = {1, 1, 1, 1, 0, .image = m->image_tokens};
+    int64_t most = 0;
+    if (m->image_tokens) {
+        const weft_shape tokens = weft_model_shape(&m->denoiser, &one, WEFT_PORT_IMAGE);
+        most = weft_shape_count(&tokens);
+    }
+    for (int i = 0; i < u->config.buckets.count; i++) {
+        const weft_bucket *b = &u->buckets[i];
+        const int64_t floats = b->frames * b->height * b->width * m->grid.channels;
+        most = floats > most ? floats : most;
+    }
+    return most * (int64_t)sizeof(float);
+}
+
+/* Bytes of reading a further data set whose clips are decoded in every step. */
+static weft_status clip_bytes(const weft_run *run, const weft_run_models *m,
+                              const weft_train_stage *stage, const weft_run_pair *pair,
+                              int64_t *bytes)
+{
+    const int count = weft_train_stage_bucket_count(stage);
+    weft_bucket *size;
+    WEFT_TRY(WEFT_NEW(size, count, "%d buckets", count));
+    for (int i = 0; i < count; i++) {
+        size[i] = *weft_train_stage_bucket(stage, i);
+        if (pair->kind == WEFT_PAIR_MARKS)
+            continue;
+        weft_model_size latents = weft_run_latent_size(m, &size[i]);
+        latents.frames += m->lead;
+        const weft_shape face = weft_model_shape(&m->denoiser, &latents, WEFT_PORT_FACE);
+        size[i].frames = face.dim[1];
+        size[i].height = face.dim[2];
+        size[i].width = face.dim[3];
+    }
+    const weft_status_code status =
+        weft_paired_clips_bytes(run, pair->path, size, count, pair->kind == WEFT_PAIR_MARKS, bytes);
+    weft_free(size);
+    return status;
+}
+
+/* Adds the bytes of reading the further data sets. */
+static weft_status pair_bytes(const weft_run *run, const weft_run_models *m,
+                              const weft_train_stage *stage, const loader_setup *u, int64_t *bytes)
+{
+    weft_run_pair pair[WEFT_RUN_PAIRS];
+    const int pairs = weft_run_pairs_of(run, m, pair);
+    for (int i = 0; i < pairs; i++) {
+        int64_t own = latent_part_bytes(u, m);
+        if (!weft_run_pair_cached(&pair[i]))
+            WEFT_TRY(clip_bytes(run, m, stage, &pair[i], &own));
+        *bytes += own;
+    }
+    return WEFT_OK;
+}
+
 weft_status weft_stage_loader_bytes(const weft_run *run, const weft_run_models *models,
                                     const weft_exec_config *exec, int64_t index,
                                     const weft_stage_programs *programs, int64_t *bytes)
@@ -178,6 +235,8 @@ weft_status weft_stage_loader_bytes(const weft_run *run, const weft_run_models *
     *bytes = plan.bytes + (u.video ? plan.clip_bytes : 0);
     if (weft_control_needs_grey(run, models))
         *bytes += grey_bytes(&u, models->grid.channels);
+    WEFT_GO(pair_bytes(run, models, (const weft_train_stage *)run->train_stages.item + index, &u,
+                       bytes));
     if (run->data.group_reads)
         WEFT_GO(exchange_bytes(exec, programs, &plan, bytes));
 out:
@@ -193,11 +252,14 @@ static weft_status open_pairs(const weft_train_context *c, weft_stage_state *s,
     const weft_dataset *first = weft_loader_dataset(s->loader);
     weft_run_pair pair[WEFT_RUN_PAIRS];
     const int pairs = weft_run_pairs_of(c->run, &c->models, pair);
-    for (int i = 0; i < pairs; i++)
-        WEFT_TRY(
-            weft_run_pair_cached(&pair[i])
-                ? weft_paired_latents_open(folder[i], &pair[i], first, &s->pair[i])
-                : weft_paired_clips_open(c->run, &pair[i], first, &c->models.grid, &s->clips[i]));
+    for (int i = 0; i < pairs; i++) {
+        if (weft_run_pair_cached(&pair[i])) {
+            WEFT_TRY(weft_paired_latents_open(folder[i], &pair[i], first, &s->pair[i]));
+            continue;
+        }
+        WEFT_TRY(weft_paired_clips_open(c->run, &pair[i], &s->clips[i]));
+        WEFT_TRY(weft_paired_clips_check_all(s->clips[i], first, &c->models.grid, c->exec.comm));
+    }
     if (!weft_control_needs_grey(c->run, &c->models))
         return WEFT_OK;
     s->grey = weft_calloc(buckets, sizeof *s->grey);

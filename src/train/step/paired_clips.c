@@ -1,58 +1,39 @@
 #include "train/step/paired_clips.h"
 
+#include "comm/comm_world.h"
 #include "data/loader_buckets.h"
 #include "generate/conditioning/character.h"
 #include "train/step/pair_index.h"
 #include "train/step/paired_latents.h"
 #include "video/clip.h"
 
+#include <math.h>
+
 struct weft_paired_clips {
     weft_dataset *dataset;
     const char *key, *source;
     double fps;
-    bool verify;
+    bool verify, marks;
     weft_pair_index index;
     weft_part_bytes bytes;
     float *frames; /* of a mask */
     int64_t floats;
 };
 
-static weft_status check_all(const weft_paired_clips *c, const weft_dataset *first,
-                             const weft_grid *grid)
-{
-    for (int64_t i = 0; i < weft_dataset_count(first); i++) {
-        const weft_sample *sample = weft_dataset_at(first, i),
-                          *own = weft_pair_index_find(&c->index, sample->id);
-        const weft_part_data *part = weft_sample_part(sample, WEFT_LATENT_PART);
-        const int64_t has = own ? weft_loader_frames(own, c->fps) : 0,
-                      frames =
-                          part && part->shape ? weft_grid_frames(grid, part->shape->dim[0]) : 1;
-        if (!own || !weft_sample_video(own))
-            return weft_pair_index_lacks(c->source, c->key, sample);
-        if (has < frames)
-            return weft_error(WEFT_MSG_CONFIG_VALUE,
-                              WEFT_AT(.file = c->source, .key = c->key, .value = sample->key),
-                              "the clip \"%s\" has %" PRId64
-                              " frames, and the clip of data.path is trained with %" PRId64
-                              ". Give a longer clip, or remove the one of data.path.",
-                              sample->key, has, frames);
-    }
-    return WEFT_OK;
-}
-
 weft_status weft_paired_clips_open(const weft_run *run, const weft_run_pair *pair,
-                                   const weft_dataset *first, const weft_grid *grid,
                                    weft_paired_clips **out)
 {
     const weft_run second = weft_run_pair_run(run, pair);
     weft_paired_clips *c;
     weft_status_code status = WEFT_OK;
     WEFT_TRY(WEFT_NEW(c, 1, "paired clips"));
-    *c = (weft_paired_clips){
-        .key = pair->key, .source = pair->path, .fps = run->data.fps, .verify = run->data.verify};
+    *c = (weft_paired_clips){.key = pair->key,
+                             .source = pair->path,
+                             .fps = run->data.fps,
+                             .verify = run->data.verify,
+                             .marks = pair->kind == WEFT_PAIR_MARKS};
     WEFT_GO(weft_run_data_open(&second.data, &c->dataset));
     WEFT_GO(weft_pair_index_make(c->dataset, &c->index));
-    WEFT_GO(check_all(c, first, grid));
     *out = c;
     return WEFT_OK;
 out:
@@ -82,11 +63,107 @@ static weft_status decode(weft_paired_clips *c, const weft_sample *s, const weft
                                  .crop_y = 0.5,
                                  .threads = 1};
     weft_storage_video video;
-    if (weft_dataset_video(c->dataset, s, &video, &request.start_seconds))
-        return weft_storage_video_end(&video,
-                                      weft_clip_read_source(&video.source, s->key, &request, to));
-    WEFT_TRY(weft_dataset_read(c->dataset, s, weft_sample_video(s), c->verify, &c->bytes));
-    return weft_clip_read_memory(c->bytes.data, c->bytes.bytes, s->key, &request, to);
+    weft_status_code status;
+    if (weft_dataset_video(c->dataset, s, &video, &request.start_seconds)) {
+        status = weft_storage_video_end(&video,
+                                        weft_clip_read_source(&video.source, s->key, &request, to));
+    } else {
+        status = weft_dataset_read(c->dataset, s, weft_sample_video(s), c->verify, &c->bytes);
+        if (status == WEFT_OK)
+            status = weft_clip_read_memory(c->bytes.data, c->bytes.bytes, s->key, &request, to);
+    }
+    return weft_error_add(status,
+                          "It is the clip \"%s\" of %s (%s). Replace the clip, or remove it and "
+                          "the one of data.path.",
+                          s->key, c->source, c->key);
+}
+
+/* A mask of another aspect would be cropped at other places than its clip. */
+static weft_status check_aspect(const weft_paired_clips *c, const weft_sample *sample,
+                                const weft_sample *own)
+{
+    const double share = 0.02, /* sizes are rounded */
+        wide = (double)own->width * sample->height, high = (double)own->height * sample->width;
+    return !c->marks || fabs(wide - high) <= share * high || wide <= 0 || high <= 0
+               ? WEFT_OK
+               : weft_error(WEFT_MSG_CONFIG_VALUE,
+                            WEFT_AT(.file = c->source, .key = c->key, .value = sample->key),
+                            "the mask \"%s\" is %dx%d, and the clip of data.path is %dx%d. Give "
+                            "the mask the aspect of the clip.",
+                            sample->key, own->width, own->height, sample->width, sample->height);
+}
+
+weft_status weft_paired_clips_check(const weft_paired_clips *c, const weft_sample *sample,
+                                    int64_t frames)
+{
+    const weft_sample *own = weft_pair_index_find(&c->index, sample->id);
+    const int64_t has = own ? weft_loader_frames(own, c->fps) : 0;
+    if (!own || !weft_sample_video(own) || own->unreadable)
+        return weft_pair_index_lacks(c->source, c->key, sample);
+    if (has < frames)
+        return weft_error(WEFT_MSG_CONFIG_VALUE,
+                          WEFT_AT(.file = c->source, .key = c->key, .value = sample->key),
+                          "the clip \"%s\" has %" PRId64
+                          " frames, and the clip of data.path is trained with %" PRId64
+                          ". Give a longer clip, or remove the one of data.path.",
+                          sample->key, has, frames);
+    return check_aspect(c, sample, own);
+}
+
+/* Decodes the first frames of a clip to the end, in a small size. */
+static weft_status try_decoding(weft_paired_clips *c, const weft_sample *own, int64_t frames)
+{
+    enum { SIDE = 8 };
+    const weft_bucket small = {.frames = frames, .height = SIDE, .width = SIDE};
+    float *pixels;
+    WEFT_TRY(WEFT_NEW(pixels, frames * SIDE * SIDE * 3, "a clip"));
+    const weft_status_code status = decode(c, own, &small, pixels);
+    weft_free(pixels);
+    return status;
+}
+
+weft_status weft_paired_clips_check_all(weft_paired_clips *c, const weft_dataset *first,
+                                        const weft_grid *grid, weft_comm *comm)
+{
+    const int rank = weft_comm_rank(comm), ranks = weft_comm_ranks(comm);
+    weft_status_code status = WEFT_OK;
+    weft_comm_set_busy(comm, "checking the clips of a further data set");
+    for (int64_t i = 0; i < weft_dataset_count(first) && status == WEFT_OK; i++) {
+        const weft_sample *sample = weft_dataset_at(first, i);
+        const weft_part_data *part = weft_sample_part(sample, WEFT_LATENT_PART);
+        const int64_t frames =
+            part && part->shape ? weft_grid_frames(grid, part->shape->dim[0]) : 1;
+        status = weft_paired_clips_check(c, sample, frames);
+        if (status == WEFT_OK && i % ranks == rank)
+            status = try_decoding(c, weft_pair_index_find(&c->index, sample->id), frames);
+    }
+    weft_comm_set_busy(comm, NULL);
+    WEFT_TRY(status);
+    return weft_comm_barrier(comm);
+}
+
+weft_status weft_paired_clips_bytes(const weft_run *run, const char *path, const weft_bucket *size,
+                                    int sizes, bool marks, int64_t *bytes)
+{
+    weft_run_data data = run->data;
+    weft_dataset *dataset;
+    int64_t file = 0, pixels = 0;
+    data.path = path;
+    *bytes = 0;
+    if (weft_run_data_open(&data, &dataset) != WEFT_OK)
+        return WEFT_OK; /* no data yet; the run reports errors when it opens the set */
+    for (int64_t i = 0; i < weft_dataset_count(dataset); i++) {
+        const weft_part_data *video = weft_sample_video(weft_dataset_at(dataset, i));
+        file = video && video->bytes > file ? video->bytes : file;
+    }
+    for (int i = 0; i < sizes; i++) {
+        const int64_t own = size[i].frames * size[i].height * size[i].width * 3;
+        pixels = own > pixels ? own : pixels;
+    }
+    *bytes = weft_dataset_resident(dataset) + file + pixels +
+             (marks ? pixels * (int64_t)sizeof(float) : 0);
+    weft_dataset_close(dataset);
+    return WEFT_OK;
 }
 
 weft_status weft_paired_clips_read(weft_paired_clips *c, uint64_t id, const weft_bucket *size,
@@ -96,10 +173,7 @@ weft_status weft_paired_clips_read(weft_paired_clips *c, uint64_t id, const weft
     if (!s)
         return weft_error(WEFT_MSG_INTERNAL_ERROR, WEFT_AT(.file = c->source, .key = c->key),
                           "a sample has no clip in this data set");
-    return weft_error_add(decode(c, s, size, to),
-                          "It is the clip \"%s\" of %s (%s). Replace the clip, or remove it and "
-                          "the one of data.path.",
-                          s->key, c->source, c->key);
+    return decode(c, s, size, to);
 }
 
 weft_status weft_paired_clips_marks(weft_paired_clips *c, uint64_t id, const weft_bucket *size,

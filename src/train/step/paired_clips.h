@@ -3,16 +3,26 @@
 #ifndef WEFT_TRAIN_STEP_PAIRED_CLIPS_H
 #define WEFT_TRAIN_STEP_PAIRED_CLIPS_H
 
+#include "comm/comm.h"
 #include "train/graph/run_pair.h"
 
 typedef struct weft_paired_clips weft_paired_clips;
 
-/* Opens the set of `pair` (borrowed strings). Every sample of the latent cache `first` must have a
- * clip of at least its frames at the run's frame rate; otherwise the error names the first one
- * without. `grid`: of the latents. */
+/* Opens the set of `pair` (borrowed strings). */
 weft_status weft_paired_clips_open(const weft_run *run, const weft_run_pair *pair,
-                                   const weft_dataset *first, const weft_grid *grid,
                                    weft_paired_clips **clips);
+/* Rejects a sample without a clip of at least `frames` frames at the run's frame rate. */
+weft_status weft_paired_clips_check(const weft_paired_clips *clips, const weft_sample *sample,
+                                    int64_t frames);
+/* Collective. Checks the clips of all samples of the latent cache `first`, and decodes the frames
+ * that steps will read: each rank those of its share. The error names the first clip that cannot be
+ * used. `grid`: of the latents. */
+weft_status weft_paired_clips_check_all(weft_paired_clips *clips, const weft_dataset *first,
+                                        const weft_grid *grid, weft_comm *comm);
+/* Bytes that reading the clips of the data set `path` reserves: the largest file, frames of the
+ * largest size in `size` (RGB), and the samples' index. `marks`: also a mask's frames as floats. */
+weft_status weft_paired_clips_bytes(const weft_run *run, const char *path, const weft_bucket *size,
+                                    int sizes, bool marks, int64_t *bytes);
 void weft_paired_clips_close(weft_paired_clips *clips); /* accepts NULL */
 /* Reads the first frames of the clip of sample `id` into to[frames, height, width, 3] in [-1,1].
  * Frames are scaled to cover `size`. Their middle is used. */

@@ -101,7 +101,12 @@ static void read_run(golden *d)
     if (!strncmp(kind, "control", 7) || !strncmp(kind, "vace", 4) || moves) {
         run->distill.method = WEFT_DISTILL_NONE;
         run->condition = WEFT_CONDITION_CONTROL;
-        run->control.background = !strncmp(kind, "replace", 7) ? "given" : "";
+        run->control = (weft_control_config){
+            .background = !strncmp(kind, "replace", 7) ? "given" : "",
+            .dropout = number(d->json, "control", "dropout"),
+            .face_dropout = number(d->json, "control", "face_dropout"),
+            .window_overlap = (int64_t)number(d->json, "control", "window_overlap"),
+            .overlap_share = number(d->json, "control", "overlap_share")};
     }
     if (run->transformer.lora.rank || run->distill.method != WEFT_DISTILL_LCM)
         run->optimizer.target_decay = 0;
@@ -235,6 +240,7 @@ static void fill(const job *j, const weft_step *step, int64_t s)
     fill_input(j, step, s, "batch.face", "in.face");
     fill_input(j, step, s, "batch.background", "in.background");
     fill_input(j, step, s, "batch.marks", "in.marks");
+    fill_input(j, step, s, "batch.overlap", "in.overlap");
     fill_input(j, step, s, "batch.text", "in.text");
     fill_input(j, step, s, WEFT_EMPTY_CAPTION "text", "in.empty");
     for (int64_t i = 0; i < step->local_count; i++)
@@ -576,6 +582,32 @@ Test(distillation, character_with_lora_equals_the_reference)
 Test(distillation, character_on_layouts_equals_the_reference)
 {
     expect_layouts("animate", few, WEFT_COUNT(few));
+}
+
+/* Some samples have a black face, and some begin with given frames. */
+Test(distillation, character_with_dropout_equals_the_reference)
+{
+    expect_reference("animate_drop", "", 0, false);
+    expect_reference("replace_drop", "", 0, false);
+    expect_reference("replace_drop_lora", "", 0, false);
+}
+
+Test(distillation, character_with_dropout_on_layouts_equals_the_reference)
+{
+    expect_layouts("animate_drop", few, WEFT_COUNT(few));
+    expect_layouts("replace_drop", some, WEFT_COUNT(some));
+}
+
+Test(distillation, dropped_control_equals_the_reference)
+{
+    expect_reference("control_drop", "", 0, false);
+    expect_reference("vace_drop", "", 0, false);
+}
+
+Test(distillation, dropped_control_on_layouts_equals_the_reference)
+{
+    expect_layouts("control_drop", some, WEFT_COUNT(some));
+    expect_layouts("vace_drop", few, WEFT_COUNT(few));
 }
 
 Test(distillation, control_on_layouts_equals_the_reference)
