@@ -2,6 +2,7 @@
 
 #include "comm/comm_world.h"
 #include "train/checkpoint/run_checkpoints.h"
+#include "train/graph/run_pair.h"
 #include "train/latents/latent_cache.h"
 #include "train/latents/stage_loader.h"
 #include "train/step/initial_weights.h"
@@ -45,6 +46,30 @@ out:
     return status;
 }
 
+/* Bytes of encoding the clips of the largest data set. */
+static weft_status encoding_bytes(const weft_run *run, const weft_run_models *models,
+                                  const weft_train_stage *stage, const weft_exec_config *exec,
+                                  int64_t *bytes)
+{
+    weft_run_pair pair[WEFT_RUN_PAIRS];
+    const int pairs = weft_run_trains_denoiser(models) ? weft_run_pairs_of(run, models, pair) : 0;
+    const weft_run_models second = weft_run_pair_models(models);
+    WEFT_TRY(weft_latents_bytes(run, models, stage, exec, bytes));
+    for (int i = 0; i < pairs; i++) {
+        const weft_run other = weft_run_pair_run(run, &pair[i]);
+        weft_train_stage own;
+        int64_t needed = 0;
+        if (!weft_run_pair_cached(&pair[i]))
+            continue;
+        WEFT_TRY(weft_run_pair_stage(&pair[i], stage, &own));
+        const weft_status_code status = weft_latents_bytes(&other, &second, &own, exec, &needed);
+        weft_run_pair_stage_free(&pair[i], &own);
+        WEFT_TRY(status);
+        *bytes = needed > *bytes ? needed : *bytes;
+    }
+    return WEFT_OK;
+}
+
 weft_status weft_run_setup_bytes(const weft_run *run, const weft_run_models *models, int64_t index,
                                  const weft_exec_config *exec, weft_compiled_steps *steps,
                                  weft_run_bytes *most, weft_buf *terms)
@@ -64,7 +89,7 @@ weft_status weft_run_setup_bytes(const weft_run *run, const weft_run_models *mod
         weft_buf_printf(terms, ", complete initial model %s", weft_format_bytes(most->host, text));
     if (!denoises && index + 1 < run->train_stages.count)
         return WEFT_OK;
-    WEFT_TRY(weft_latents_bytes(run, models, train_stage, exec, &bytes));
+    WEFT_TRY(encoding_bytes(run, models, train_stage, exec, &bytes));
     if (bytes > most->host && !is_encoded(exec, index))
         *most = (weft_run_bytes){.device = bytes};
     if (terms)

@@ -86,23 +86,39 @@ static bool decodes(const weft_run *run, const bool *encoded)
     return false;
 }
 
-/* Decodes with the threads of the loader and the largest clips of the run. */
-static weft_status measure_decoders(const weft_run *run, int64_t *bytes)
+/* Sets the size of the largest clips of the run. */
+static void set_clip_size(const weft_run *run, weft_decoder_memory *setup)
 {
-    const weft_run_data *data = &run->data;
-    const char *split, *shards = weft_run_data_first(data, &split);
-    weft_decoder_memory setup = {
-        .shards = shards, .split = split[0] ? split : NULL, .threads = data->threads};
     for (int64_t i = 0; i < run->train_stages.count; i++) {
         const weft_train_stage *train_stage = (const weft_train_stage *)run->train_stages.item + i;
         for (int b = 0; b < weft_train_stage_bucket_count(train_stage); b++) {
             const weft_bucket *size = weft_train_stage_bucket(train_stage, b);
-            setup.frames = size->frames > setup.frames ? size->frames : setup.frames;
-            setup.height = size->height > setup.height ? size->height : setup.height;
-            setup.width = size->width > setup.width ? size->width : setup.width;
+            setup->frames = size->frames > setup->frames ? size->frames : setup->frames;
+            setup->height = size->height > setup->height ? size->height : setup->height;
+            setup->width = size->width > setup->width ? size->width : setup->width;
         }
     }
-    return weft_decoder_memory_measure(&setup, bytes);
+}
+
+/* Decodes with the threads of the loader, unless all clips are encoded. Faces and masks are decoded
+ * in the steps, one at a time. *bytes: of the decoders that need the most. */
+static weft_status measure_decoders(const weft_run *run, const bool *encoded, int64_t *bytes)
+{
+    const char *split,
+        *first = weft_run_data_first(&run->data, &split),
+        *set[] = {decodes(run, encoded) ? first : "", run->control.face, run->control.mask};
+    weft_decoder_memory setup = {.split = split[0] ? split : NULL};
+    set_clip_size(run, &setup);
+    for (int i = 0; i < WEFT_COUNT(set); i++) {
+        int64_t own = 0;
+        if (!set[i] || !set[i][0])
+            continue;
+        setup.shards = set[i];
+        setup.threads = i ? 1 : run->data.threads;
+        WEFT_TRY(weft_decoder_memory_measure(&setup, &own));
+        *bytes = own > *bytes ? own : *bytes;
+    }
+    return WEFT_OK;
 }
 
 weft_status weft_process_memory_measure(const weft_run *run, const bool *encoded,
@@ -117,8 +133,7 @@ weft_status weft_process_memory_measure(const weft_run *run, const bool *encoded
         if (bf16)
             WEFT_TRY(weft_measure_gemm(backend, WEFT_BF16, 0, &gflops));
         WEFT_TRY(run_step(run, backend));
-        if (decodes(run, encoded))
-            WEFT_TRY(measure_decoders(run, &memory->decoders));
+        WEFT_TRY(measure_decoders(run, encoded, &memory->decoders));
     }
     weft_memory_trim();
     memory->resident = weft_memory_resident() + WEFT_PROCESS_GROWS;
