@@ -1,6 +1,6 @@
 #!/bin/bash
 # From files to the inputs of Wan Animate: videos of poses, faces, masks and backgrounds, and images
-# of characters. Latents and image tokens equal those of diffusers and transformers (f64), and so do
+# of characters. Latents and image tokens equal the results of diffusers and transformers (f64), so do
 # the losses of steps, which depend on all inputs (tools/golden_animate_pixels.py). They are close,
 # not bitwise: weft computes in f32.
 source "$SRC/tests/train/common.sh"

@@ -33,7 +33,7 @@ static const weft_key control_keys[] = {
      .min = 0, .max = 1},
     {"window_overlap", WEFT_KEY_I64, offsetof(weft_control_config, window_overlap), "0", "",
      "Wan Animate: first frames of a clip that are given in some samples, as `weft generate "
-     "--window-overlap` gives the last frames of the window before: 1 or 5; 0: none",
+     "--window-overlap` gives the last frames of the window before: 1 or 5. 0 (default): no frames",
      .min = 0, .max = 1e6},
     {"overlap_share", WEFT_KEY_F64, offsetof(weft_control_config, overlap_share), "0.5", "",
      "Wan Animate: share of samples that begin with the given frames of window_overlap",
@@ -85,7 +85,7 @@ weft_status weft_control_check_sets(const weft_control_config *c, bool moves, bo
     if (c->dropout > 0)
         return weft_error(WEFT_MSG_CONFIG_NO_EFFECT,
                           WEFT_AT(.file = path, .key = "control.dropout"),
-                          "%s always gets its poses; guidance leaves out the caption and the face. "
+                          "%s always gets its poses; guidance omits the caption and the face. "
                           "Write control.face_dropout in its place.",
                           class_name);
     if (!c->window_overlap && c->overlap_share != overlap_share)

@@ -14,10 +14,10 @@ typedef struct weft_control_config {
     const char *background, *mask;
     const char *image_encoder; /* folder of the encoder of `image`, if the model takes its tokens */
     double dropout;            /* share of samples without the control */
-    /* Of models that move a character: */
+    /* Further keys of models that move a character: */
     double face_dropout;    /* share of samples with a black face */
-    int64_t window_overlap; /* first frames of a clip that are given; 0: none */
-    double overlap_share;   /* share of samples that begin with them */
+    int64_t window_overlap; /* first frames of a clip that are given; 0 (default): no frames */
+    double overlap_share;   /* share of samples that begin with given frames */
 } weft_control_config;
 extern const weft_section weft_control_section;
 

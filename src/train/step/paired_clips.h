@@ -15,7 +15,7 @@ weft_status weft_paired_clips_open(const weft_run *run, const weft_run_pair *pai
 weft_status weft_paired_clips_check(const weft_paired_clips *clips, const weft_sample *sample,
                                     int64_t frames);
 /* Collective. Checks the clips of all samples of the latent cache `first`, and decodes the frames
- * that steps will read: each rank those of its share. The error names the first clip that cannot be
+ * that steps will read. The ranks share the clips. The error names the first clip that cannot be
  * used. `grid`: of the latents. */
 weft_status weft_paired_clips_check_all(weft_paired_clips *clips, const weft_dataset *first,
                                         const weft_grid *grid, weft_comm *comm);

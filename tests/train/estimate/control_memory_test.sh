@@ -3,6 +3,7 @@
 # latents to encode. The files of faces and masks are much larger than the clips, because their
 # decoders work in every step.
 source "$SRC/tests/train/common.sh"
+. "$SRC/tests/messages.sh" # messages as JSON
 command -v ffmpeg >/dev/null || skip "ffmpeg is not installed"
 make_shards 8
 write_configs
