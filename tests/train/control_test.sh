@@ -41,12 +41,12 @@ write channels WanTransformer3DModel '{num_layers: 2, num_attention_heads: 2, at
 net='num_attention_heads: 2, attention_head_dim: 12, mlp_ratio: 2.0, text_embed_dim: 16, adaln_lora_dim: 6, extra_pos_embed_type: null, img_context_dim_in: 10, img_context_dim_out: 24, use_crossattn_projection: true, crossattn_proj_in_channels: 16, encoder_hidden_states_channels: 16'
 write branch CosmosTransformer3DModel "{num_layers: 2, in_channels: 5, out_channels: 4, controlnet_block_every_n: 1, $net, controlnet: {n_controlnet_blocks: 2, in_channels: 10, latent_channels: 6, model_channels: 24, $net}}"
 # some samples have no control
-for name in port channels branch; do sed "s|^control:.*|control: {path: soft-shards, dropout: 0.4}|; s|runs/$name|runs/$name-drop|" $name.yaml >$name-drop.yaml; done
-check port_drop resumes_bitwise port-drop
-check port_drop_dp layout port-drop 2 --set parallel.dp=2
-check channels_drop resumes_bitwise channels-drop
-check channels_drop_pp layout channels-drop 2 --set parallel.pp=2 --set stages.0.accumulate=1
-check branch_drop resumes_bitwise branch-drop
+for name in port channels branch; do sed "s|^control:.*|control: {path: soft-shards, dropout: 0.4}|; s|runs/$name|runs/${name}_drop|" $name.yaml >${name}_drop.yaml; done
+check port_drop resumes_bitwise port_drop
+check port_drop_dp layout port_drop 2 --set parallel.dp=2
+check channels_drop resumes_bitwise channels_drop
+check channels_drop_pp layout channels_drop 2 --set parallel.pp=2 --set stages.0.accumulate=1
+check branch_drop resumes_bitwise branch_drop
 check port resumes_bitwise port
 check channels resumes_bitwise channels
 check branch resumes_bitwise branch
@@ -138,7 +138,7 @@ drops_all() {
     local name set
     for name in port channels branch; do
         for set in soft-shards shards; do
-            train $name-drop $name-$set --set stages.0.steps=3 --set control.dropout=1 --set control.path=$set
+            train ${name}_drop $name-$set --set stages.0.steps=3 --set control.dropout=1 --set control.path=$set
         done
         cmp <(losses runs/$name-soft-shards) <(losses runs/$name-shards) || fail "$name: a dropped control has an effect"
     done
@@ -157,9 +157,9 @@ spoiled() {
 }
 check spoiled spoiled
 refusals() {
-    refuse_run port config-no-effect file=port.yaml key=control.face_dropout -- --set control.face_dropout=0.1
-    refuse_run port config-no-effect file=port.yaml key=control.window_overlap -- --set control.window_overlap=5
-    refuse_run port config-no-effect file=port.yaml key=control.dropout -- --set condition=none --set control= --set control.dropout=0.1
+    refuse_run port_drop config-no-effect file=port_drop.yaml key=control.face_dropout -- --set control.face_dropout=0.1
+    refuse_run port_drop config-no-effect file=port_drop.yaml key=control.window_overlap -- --set control.window_overlap=5
+    refuse_run port_drop config-no-effect file=port_drop.yaml key=control.dropout -- --set condition=none --set control.path=
     refuse_run port config-missing-key file=port.yaml key=control -- --set control=
     refuse_run port config-no-effect file=port.yaml key=control -- --set condition=none
     refuse_run port config-value key=transformer value=72 -- --set transformer.config.vace_in_channels=8

@@ -26,7 +26,7 @@ typedef struct weft_run_data {
     int embeddings;      /* weft_run_embeddings */
     int samples_from;    /* weft_run_samples */
     weft_row_packing packing;
-    /* Only the first frames of a clip count; 0: all. The others are grey, or frames of the clip with
+    /* Only the first frames of a clip count; 0: all. Others are grey, or frames of the clip with
      * this key in the data set `rest`; NULL: none (train/graph/run_pair.h). Not keys */
     int64_t given_frames;
     const char *rest;

@@ -10,8 +10,8 @@
  * layouts. */
 weft_value weft_sample_kept(weft_graph *g, weft_value key, weft_rng_purpose purpose, double dropout,
                             int rank);
-/* `x` in samples with kept = 1, `other` in samples with kept = 0. Both are finite, and the result is
- * bitwise one of the two. */
+/* `x` in samples with kept = 1, `other` in samples with kept = 0. Both are finite. The result
+ * is bitwise one of the two. */
 weft_value weft_sample_choose(weft_graph *g, weft_value kept, weft_value x, weft_value other);
 
 #endif
