@@ -13,9 +13,9 @@
  *   batch.face                   f32 (B,T,side,side,3) in [-1,1]
  *   batch.image_tokens           f32 (B,tokens,width), if the model takes them
  *
- * With control.window_overlap a share of the samples has the latents of batch.overlap as
- * given latents, and marks of 1 for their first frames. With control.face_dropout a share has faces of -1,
- * which guidance uses. */
+ * With control.window_overlap a share of the samples has batch.overlap as given latents, and marks
+ * of 1 for their first frames. With control.face_dropout a share has faces of -1, which guidance
+ * uses. */
 #ifndef WEFT_TRAIN_GRAPH_CHARACTER_INPUTS_H
 #define WEFT_TRAIN_GRAPH_CHARACTER_INPUTS_H
 
