@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Makes a golden file of step distillation, preference tuning or training with control videos: steps of a tiny Wan
-transformer in PyTorch (f64).
+transformer in PyTorch (f64). _sizes: the teacher is larger than the student, and the fake score has a third size. _ltx: a tiny
+LTX-Video transformer, whose pipeline sets even noise levels.
 
-usage: golden_distill.py OUT_PREFIX lcm|dmd2|self_forcing|dpo|control|vace|animate|replace[_drop][_lora] [SEED]
+usage: golden_distill.py OUT_PREFIX lcm|dmd2|self_forcing|lcm_sizes|dmd2_sizes|self_forcing_sizes|dmd2_ltx|
+                         dpo|control|vace|animate|replace[_drop][_lora] [SEED]
 Writes OUT_PREFIX.safetensors (param.*, in.*, final.*) and OUT_PREFIX.json (losses, norms, settings).
 
 Item i of step s is sample (s B + i) % N with key 1000 s + i + 1. Noise and levels are the draws of
@@ -15,7 +17,7 @@ import sys
 import numpy as np
 import torch
 from causal_wan import CausalWanTransformer3DModel
-from diffusers import WanAnimateTransformer3DModel, WanTransformer3DModel, WanVACETransformer3DModel
+from diffusers import LTXVideoTransformer3DModel, WanAnimateTransformer3DModel, WanTransformer3DModel, WanVACETransformer3DModel
 from golden_draws import normal, uniform
 from safetensors.torch import save_file
 
@@ -23,6 +25,9 @@ NOISE, TIMESTEP, SCORE, FAKE, ROLLOUT, NO_CONTROL, NO_FACE, OVERLAP = 2, 3, 14, 
 CONFIG = {"patch_size": [1, 2, 2], "num_attention_heads": 2, "attention_head_dim": 12, "in_channels": 4, "out_channels": 4,
           "text_dim": 8, "freq_dim": 8, "ffn_dim": 24, "num_layers": 2, "cross_attn_norm": True,
           "qk_norm": "rms_norm_across_heads", "eps": 1e-6, "rope_max_seq_len": 32}
+LTX = {"in_channels": 4, "out_channels": 4, "num_attention_heads": 2, "attention_head_dim": 12, "cross_attention_dim": 24,
+       "num_layers": 2, "caption_channels": 8}
+LTX_SPACING = (8 / 25, 32, 32)  # of latents, in seconds and pixels: what LTXPipeline gives
 SHAPE, TEXT, SAMPLES, BATCH, STEPS = (4, 2, 4, 4), 8, 5, 2, 20  # C,T,Y,X of a latent; tokens of a text
 # A larger eps than usual: it keeps rounding of gradients near 0 out of the steps.
 OPTIMIZER = {"lr": 5e-3, "betas": [0.9, 0.95], "eps": 1e-4, "weight_decay": 0.01, "clip_norm": 1.0}
@@ -76,6 +81,11 @@ def add_lora(model, rank, alpha, ends):
 
 
 def velocity(model, x, sigma, text):
+    if isinstance(model, LTXVideoTransformer3DModel):
+        b, c, t, h, w = x.shape
+        y = model(x.permute(0, 2, 3, 4, 1).reshape(b, -1, c), text, 1000 * sigma, torch.ones(text.shape[:2], dtype=torch.long), t, h, w,
+                  LTX_SPACING, return_dict=False)[0]
+        return y.reshape(b, t, h, w, c).permute(0, 4, 1, 2, 3)
     return model(x, (1000 * sigma), text, return_dict=False)[0]
 
 
@@ -93,6 +103,15 @@ def random_weights(model):
                 p.add_(0.1 * torch.randn_like(p))
 
 
+TEACHER, FAKE_SCORE = {**CONFIG, "num_attention_heads": 4, "num_layers": 3}, {**CONFIG, "num_layers": 1}
+
+
+def another(config):
+    model = WanTransformer3DModel(**config)
+    random_weights(model)
+    return model.double()
+
+
 # ---- consistency ---------------------------------------------------------------------------------
 
 DISTILL = {"guidance": 2.5, "solver_steps": 8, "huber_c": 0.1, "target_decay": 0.9}
@@ -107,6 +126,9 @@ class Lcm:
         self.others = {}
         self.teacher = model if lora else copy.deepcopy(model)
         self.target = model if lora else copy.deepcopy(model)
+
+    def take_sizes(self):
+        self.teacher = another(TEACHER)
 
     def switch(self, on):
         for module in self.student.modules():
@@ -139,8 +161,10 @@ class Lcm:
 MATCH = {"student_steps": 3, "interval": 2, "fake": {"lr": 0.5, "betas": [0.8, 0.9], "weight_decay": 0.02, "clip_norm": 0.7}}
 
 
-def levels(steps):
-    """The levels of the finished model's scheduler."""
+def levels(steps, even):
+    """The levels of the finished model's scheduler, or even ones that a pipeline sets."""
+    if even:
+        return [shifted(1 - k / steps) for k in range(steps)]
     last = shifted(0.001)
     return [shifted(1 + (last - 1) * i / (steps - 1)) for i in range(steps)]
 
@@ -164,8 +188,15 @@ class Dmd2:
         self.others = {"fake": self.fake}
         self.fake_optimizer = adamw(self.fake, MATCH["fake"])
 
+    def take_sizes(self):
+        self.teacher, self.fake = another(TEACHER), another(FAKE_SCORE)
+        if self.lora:
+            add_lora(self.fake, LORA["rank"], LORA["alpha"], LORA["targets"])
+        self.others = {"fake": self.fake}
+        self.fake_optimizer = adamw(self.fake, MATCH["fake"])
+
     def sample(self, x0, noise, keys, text):
-        sigma = levels(MATCH["student_steps"])
+        sigma = levels(MATCH["student_steps"], isinstance(self.student, LTXVideoTransformer3DModel))
         s = torch.tensor([sigma[int(u * len(sigma))] for u in draws_of(keys).tolist()], dtype=torch.float64)
         x = (1 - each(s)) * x0 + each(s) * noise
         return x - each(s) * velocity(self.student, x, s, text)
@@ -391,7 +422,8 @@ def named(model, prefix, trained_only=False):
 def main():
     global SHAPE, TEXT
     kinds = {"lcm": Lcm, "dmd2": Dmd2, "self_forcing": SelfForcing, "dpo": Dpo, "control": Control, "vace": Control, "animate": Animate,
-             "replace": lambda model, lora: Animate(model, lora, True)}
+             "replace": lambda model, lora: Animate(model, lora, True),
+             "lcm_sizes": Lcm, "dmd2_sizes": Dmd2, "self_forcing_sizes": SelfForcing, "dmd2_ltx": Dmd2}
     kinds |= {"control_drop": lambda *given: Control(*given, True), "vace_drop": lambda *given: Control(*given, True),
               "animate_drop": lambda *given: Animate(*given, False, True), "replace_drop": lambda *given: Animate(*given, True, True)}
     if len(sys.argv) < 3 or sys.argv[2].removesuffix("_lora") not in kinds:
@@ -411,6 +443,8 @@ def main():
         config = {k: v for k, v in CONFIG.items() if k not in ("qk_norm", "rope_max_seq_len")} | CAUSAL
         config["_class_name"] = "CausalWanTransformer3DModel"
         make = CausalWanTransformer3DModel
+    if "_ltx" in kind:
+        make, config = LTXVideoTransformer3DModel, {**LTX, "_class_name": "LTXVideoTransformer3DModel"}
     model = make(**{k: v for k, v in config.items() if k != "_class_name"})
     random_weights(model)
     model = model.double()
@@ -422,7 +456,11 @@ def main():
     tensors = {**named(model, "param."), "in.latents": data.permute(0, 2, 3, 4, 1).float(), "in.text": text.float(),
                "in.empty": empty.float()}
     run = kinds[kind.removesuffix("_lora")](model, lora)
-    if isinstance(run, SelfForcing):
+    sizes = "_sizes" in kind
+    if sizes:
+        run.take_sizes()
+        tensors |= named(run.teacher, "param_teacher.") | {k: v for n, other in run.others.items() for k, v in named(other, f"param_{n}.").items()}
+    elif isinstance(run, SelfForcing):
         tensors |= named(run.fake, "param_fake.") | ({} if lora else named(run.teacher, "param_teacher."))
     elif lora:
         tensors |= {k: v for name, other in run.others.items() for k, v in named(other, f"param_{name}.", True).items()}
@@ -458,6 +496,10 @@ def main():
     if isinstance(run, SelfForcing):
         described |= {"teacher": {**CONFIG, "_class_name": "WanTransformer3DModel"}, "latent_frames": SHAPE[1],
                       "context_noise": ROLL["context_noise"]}
+    if sizes:
+        described["teacher"] = {**TEACHER, "_class_name": "WanTransformer3DModel"}
+    if sizes and "fake" in run.others:
+        described["fake_score"] = {**FAKE_SCORE, "_class_name": "WanTransformer3DModel"}
     with open(prefix + ".json", "w") as f:
         json.dump(described, f, indent=1)
 

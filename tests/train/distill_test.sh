@@ -109,6 +109,20 @@ the_matched_adapter_is_the_students() {
 }
 check the_matched_adapter_is_the_students
 
+# A teacher with more layers than the student, and a fake score of the student's size.
+"$WEFT" train dit.yaml --set out=runs/large --set transformer.config.num_layers=3 --set stages.0.steps=1 --set stages.1.steps=1 >large.log 2>&1 || { cat large.log; fail "weft train large"; }
+apart="$match --set distill.teacher=runs/large/model/transformer --set distill.fake_weights=runs/dit/model/transformer"
+check larger_teacher resumes_bitwise apart model/transformer/$stem checkpoints/step-00000004/fake/$stem -- $apart
+check larger_teacher_over_fsdp same_losses apart 2 $apart --set parallel.fsdp=2
+check larger_teacher_with_lora resumes_bitwise apart-lora adapter/pytorch_lora_weights.safetensors -- $apart $lora
+the_teacher_counts() {
+    needs matching larger_teacher
+    cmp -s runs/dmd/model/transformer/$stem runs/apart/model/transformer/$stem && fail "the teacher has no effect"
+    "$WEFT" train distill.yaml --set out=runs/apart $apart --set distill.teacher=runs/dit/model/transformer --set stages.0.steps=5 >out.log 2>&1 && fail "another teacher after a stop"
+    has_message out.log checkpoint-mismatch || { cat out.log; fail "another teacher: another message than expected"; }
+}
+check the_teacher_counts
+
 refuse() { # ID [FIELD=VALUE...] -- OPTIONS...
     take_message "$@"
     set -- "${rest[@]}"
@@ -116,6 +130,8 @@ refuse() { # ID [FIELD=VALUE...] -- OPTIONS...
     has_message out.log "${wanted[@]}" || { cat out.log; fail "$*: another message than expected"; }
 }
 refusals() {
+    cp -r runs/dit/model/transformer narrow
+    sed -i 's/"text_dim": 16/"text_dim": 12/' narrow/config.json
     refuse config-conflict file=distill.yaml key=process value=edm -- --set process=edm
     refuse config-conflict file=distill.yaml key=parallel.pp -- --set parallel.pp=2
     refuse config-conflict file=distill.yaml key=distill.target_decay -- $lora $target
@@ -125,6 +141,8 @@ refusals() {
     refuse config-conflict file=distill.yaml key=timestep_min -- --set timestep_min=0.5
     refuse config-missing-key file=distill.yaml key=transformer.weights -- --set transformer.weights= --set transformer.class=WanTransformer3DModel
     refuse config-no-effect file=distill.yaml key=distill -- --set distill.method=none
+    refuse config-no-effect file=distill.yaml key=distill.fake_weights -- --set distill.fake_weights=runs/large/model/transformer
+    refuse config-conflict key=distill.teacher -- --set distill.teacher=narrow
     refuse config-value key=*distill.method text~=dmd2 -- --set distill.method=dmx
     refuse config-value key=*distill.solver_steps text~=0 -- --set distill.solver_steps=0
     "$WEFT" train vae.yaml --set out=runs/refused --set distill.method=lcm >out.log 2>&1 && fail "an autoencoder is distilled"

@@ -56,7 +56,8 @@ over_dp() { layout full 2 --set parallel.dp=2 --set parallel.zero=2; }
 over_fsdp() { layout full 2 --set parallel.fsdp=2; }
 over_tp() { layout full 2 --set parallel.tp=2; }
 over_cp() { layout full 2 --set parallel.cp=2; }
-for axis in dp fsdp tp cp; do check over_$axis; done
+over_ring() { layout full 2 --set parallel.ring=2; }
+for axis in dp fsdp tp cp ring; do check over_$axis; done
 generates() {
     needs full
     has_message full.log run-finished "text~=--steps 2 --guidance 1" || fail "the next command has other steps"
@@ -83,8 +84,9 @@ refusals() {
     refuse config-conflict key=distill.teacher -- --set distill.teacher=causal
     refuse config-conflict key=distill.method value=self_forcing -- --set transformer.weights=runs/dit/model/transformer
     refuse config-conflict key=condition -- --set condition=clean_blocks
-    refuse config-no-effect key=distill.teacher -- --set distill.method=dmd2
-    refuse config-no-effect key=distill.context_noise -- --set distill.method=dmd2 --set distill.teacher=
+    refuse config-conflict key=distill.fake_weights -- --set distill.fake_weights=causal
+    refuse config-no-effect key=distill.context_noise -- --set distill.method=dmd2
+    refuse config-no-effect key=distill.fake_weights -- --set distill.method=lcm --set distill.context_noise=0 --set distill.fake_weights=causal
 }
 check refusals
 finish

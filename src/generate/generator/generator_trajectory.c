@@ -3,6 +3,7 @@
 #include "base/fs.h"
 #include "diffusion/scheduler_flow.h"
 #include "generate/generator/latent_stages.h"
+#include "model/noise_levels.h"
 
 #include <math.h>
 #include <string.h>
@@ -186,65 +187,16 @@ int64_t weft_generator_averages(const weft_generator *p)
     return p->model.guider.averages && p->trajectory.guidance == p->model.guider.method;
 }
 
-/* Noise level i of n: linear in the first half, quadratic in the second, with the same slope at the
- * joint. The last step ends at 0. */
-static double quadratic_level(int64_t i, int64_t n)
-{
-    const double slow = 0.025; /* share of the range that the first half covers */
-    const int64_t half = n / 2;
-    if (i <= half)
-        return half ? 1 - slow * (double)i / (double)half : 1;
-    const double bend = (double)(i - half) / (double)(n - half),
-                 rest = 1 - slow * (double)n / (double)half;
-    return 1 - slow * (double)i / (double)half - rest * bend * bend;
-}
-
-/* Shift exponent of Flux 2 for a number of tokens and steps: published lines by tokens at 10 and
- * 200 steps, and the second line alone above 4300 tokens. */
-static double flux2_mu(int64_t tokens, int64_t steps)
-{
-    const double n = (double)tokens, at_10 = 8.73809524e-05 * n + 1.89833333,
-                 at_200 = 0.00016927 * n + 0.45666666, slope = (at_200 - at_10) / 190;
-    return tokens > 4300 ? at_200 : slope * (double)steps + at_200 - 200 * slope;
-}
-
-/* Noise level i of n of a family's pipeline, before the shift. */
-static double own_level(weft_own_levels levels, int64_t i, int64_t n)
-{
-    switch (levels) {
-    case WEFT_LEVELS_QUADRATIC: return quadratic_level(i, n);
-    case WEFT_LEVELS_EVEN_TO_0001: return n > 1 ? 1 - 0.999 * (double)i / (double)(n - 1) : 1;
-    case WEFT_LEVELS_EVEN_BELOW_1: return 0.999 * (double)(n - i) / (double)n;
-    default: return (double)(n - i) / (double)n;
-    }
-}
-
 /* The steps of the scheduler's own noise levels, or of the levels of the family's pipeline. */
 static weft_status lay_schedule(const weft_generator *p, int64_t steps, weft_solver_step *step)
 {
     const weft_timestep_schedule *given = &p->options.timestep_schedule;
-    const weft_own_levels levels = p->trajectory.scheduler.path == WEFT_PATH_FLOW && !given->count
-                                       ? p->model.denoiser->family->noise_levels
-                                       : WEFT_LEVELS_NONE;
-    const int64_t tokens = weft_generator_tokens(p);
-    const bool flux2 = p->model.denoiser->family->noise_levels == WEFT_LEVELS_EVEN_FLUX2;
-    weft_timestep_request request = {
-        .steps = steps,
-        .mu = flux2 ? flux2_mu(tokens, steps) : weft_scheduler_mu(&p->trajectory.scheduler, tokens),
-        .end = NAN};
-    if (levels == WEFT_LEVELS_EVEN_SHIFT7 && request.mu > log(7))
-        request.mu = log(7);
-    double *sigma = levels ? weft_calloc(steps, sizeof *sigma) : NULL;
-    if (levels && !sigma)
-        return weft_no_memory("%" PRId64 " levels", steps);
-    for (int64_t i = 0; i < steps && levels; i++)
-        sigma[i] = own_level(levels, i, steps);
-    request.sigma = given->count ? given->sigmas : sigma;
-    request.time = given->timesteps;
-    const weft_status_code status =
-        weft_scheduler_set_timesteps(&p->trajectory.scheduler, &request, step);
-    weft_free(sigma);
-    return status;
+    const weft_timestep_request request = {.steps = steps,
+                                           .sigma = given->count ? given->sigmas : NULL,
+                                           .time = given->timesteps,
+                                           .end = NAN};
+    return weft_noise_levels_set(p->model.denoiser->family, &p->trajectory.scheduler,
+                                 weft_generator_tokens(p), &request, step);
 }
 
 /* The level at which the tail of a schedule begins. */

@@ -7,6 +7,7 @@
 #include "model/adapter.h"
 #include "model/adapter_write.h"
 #include "train/config/run_model.h"
+#include "train/graph/student_levels.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -67,15 +68,13 @@ static void add_to_index(json_t *index, const char *folder, const weft_model *mo
     json_object_set_new(index, folder, json_pack("[s,s]", f->library, f->class_name));
 }
 
-/* The run with the settings of its last training stage, which sampling uses. A distilled model
- * denoises and adds new noise. */
-static weft_run run_at_end(const weft_export *e)
+/* The noise process of the last training stage, which sampling uses. */
+static weft_noise_process_config process_at_end(const weft_export *e)
 {
     const weft_train_stage *train_stage = e->run->train_stages.item;
-    weft_run last = weft_train_stage_run(e->run, &train_stage[e->run->train_stages.count - 1]);
-    if (e->run->distill.method && !last.noise.sampler[0])
-        last.noise.sampler = "consistency";
-    return last;
+    const weft_run last =
+        weft_train_stage_run(e->run, &train_stage[e->run->train_stages.count - 1]);
+    return weft_student_process(&last);
 }
 
 /* Folder of the run's vocoder. */
@@ -134,7 +133,7 @@ static weft_status write_sound(const weft_export *e, const char *folder)
 
 static weft_status write_index(const weft_export *e, const char *folder)
 {
-    const weft_run last = run_at_end(e);
+    const weft_noise_process_config process = process_at_end(e);
     const weft_run_models *m = e->models;
     json_t *index = json_object();
     const bool image = e->run->condition == WEFT_CONDITION_FIRST_FRAME;
@@ -173,7 +172,7 @@ static weft_status write_index(const weft_export *e, const char *folder)
     }
     json_object_set_new(index, "scheduler",
                         json_pack("[s,s]", "diffusers",
-                                  weft_noise_process_class(weft_run_process(e->run), &last.noise)));
+                                  weft_noise_process_class(weft_run_process(e->run), &process)));
     return save_json(folder, "model_index.json", index);
 }
 
@@ -204,7 +203,7 @@ static weft_status write_text_encoder(const weft_export *e, const char *folder, 
 /* Writes all files of a pipeline except the trained weights. */
 static weft_status write_rest(const weft_export *e, const char *folder)
 {
-    const weft_run last = run_at_end(e);
+    const weft_noise_process_config process = process_at_end(e);
     char path[700];
     snprintf(path, sizeof path, "%s/%s", folder, e->models->autoencoder.family->scope);
     WEFT_TRY(copy_files(e->run->autoencoder.weights, path, of_model));
@@ -215,7 +214,7 @@ static weft_status write_rest(const weft_export *e, const char *folder)
     snprintf(path, sizeof path, "%s/scheduler", folder);
     WEFT_TRY(weft_make_dirs(path));
     WEFT_TRY(save_json(path, "scheduler_config.json",
-                       weft_noise_process_write(weft_run_process(e->run), &last.noise)));
+                       weft_noise_process_write(weft_run_process(e->run), &process)));
     const char *condition = weft_condition_names[e->run->condition];
     json_t *lengths = json_array();
     for (int r = 0; r < e->models->text.encoders; r++)

@@ -197,6 +197,21 @@ static weft_status add_pairs(const weft_run *run, const weft_run_models *models,
     return WEFT_OK;
 }
 
+/* Adds the teacher of a distillation, and the first weights of its fake score. */
+static weft_status add_networks(const weft_run *run, json_t *m)
+{
+    json_t *hash;
+    if (run->distill.teacher[0]) {
+        WEFT_TRY(hash_model(run->distill.teacher, &hash));
+        json_object_set_new(m, "teacher", hash);
+    }
+    if (!run->distill.fake_weights[0])
+        return WEFT_OK;
+    WEFT_TRY(hash_model(run->distill.fake_weights, &hash));
+    json_object_set_new(m, "fake_score", hash);
+    return WEFT_OK;
+}
+
 weft_status weft_provenance_make(const weft_run *run, const weft_run_models *models,
                                  uint64_t fingerprint, json_t **made_of)
 {
@@ -220,6 +235,7 @@ weft_status weft_provenance_make(const weft_run *run, const weft_run_models *mod
         json_object_set_new(m, "base", hash);
     }
     json_object_set_new(m, "lora", lora_of(&run->transformer.lora));
+    WEFT_GO(add_networks(run, m));
     WEFT_GO(add_pairs(run, models, m));
     if (weft_run_uses_lpips(run)) {
         WEFT_GO(hash_lpips(&run->loss.lpips, &hash));
@@ -309,6 +325,8 @@ weft_status weft_provenance_check(const json_t *before, const json_t *now, bool 
         {"control.mask", "the clips of control.mask changed"},
         {"image_encoder", "the image encoder changed"},
         {"base", "the initial weights changed (files or config)"},
+        {"teacher", "the model of distill.teacher changed (weights or config)"},
+        {"fake_score", "the model of distill.fake_weights changed (weights or config)"},
         {"lpips", "the networks of loss.lpips changed (files)"},
         {"text_encoder", "the text encoder changed (weights or config)"},
         {"text_encoder_2", "the second text encoder changed (weights or config)"},

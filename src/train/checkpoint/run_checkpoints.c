@@ -36,8 +36,8 @@ static void add_networks(const weft_run *run, const weft_run_models *m, weft_che
     const char *scope[WEFT_RUN_NETWORKS];
     const int count = weft_run_networks_changed(run, scope);
     for (int i = 0; i < count; i++) {
-        add_model(weft_run_network_model(m), scope[i], run->transformer.lora.rank > 0, part,
-                  models);
+        add_model(weft_run_network_model(m, scope[i]), scope[i], run->transformer.lora.rank > 0,
+                  part, models);
         part[models->count - 1].internal = true;
     }
 }

@@ -51,8 +51,11 @@ static const weft_key distill_keys[] = {
      "every step",
      .min = 1, .max = 1000},
     {"teacher", WEFT_KEY_STRING, offsetof(weft_run, distill.teacher), "", "",
-     "self_forcing: folder of a transformer that sees all frames, such as Wan 2.1 for causal Wan; "
-     "the fake score starts with its weights"},
+     "folder of the teacher, which may be larger than the student. Empty: transformer.weights. "
+     "self_forcing: a transformer that sees all frames, such as Wan 2.1 for causal Wan"},
+    {"fake_weights", WEFT_KEY_STRING, offsetof(weft_run, distill.fake_weights), "", "",
+     "dmd2, self_forcing: folder of the transformer with which the fake score starts, which may be "
+     "smaller than the teacher. Empty: the teacher"},
     {"context_noise", WEFT_KEY_F64, offsetof(weft_run, distill.context_noise), "0", "",
      "self_forcing: timestep of the noise of a finished block that later blocks see", .min = 0,
      .max = 1000},
@@ -97,11 +100,9 @@ static weft_status check_self_forcing(const weft_run *run, const char *path)
 {
     const weft_distill_config *c = &run->distill;
     if (c->method != WEFT_DISTILL_SELF_FORCING)
-        return c->teacher[0] || c->context_noise > 0
+        return c->context_noise > 0
                    ? weft_error(WEFT_MSG_CONFIG_NO_EFFECT,
-                                WEFT_AT(.file = path, .key = c->teacher[0]
-                                                                 ? "distill.teacher"
-                                                                 : "distill.context_noise"),
+                                WEFT_AT(.file = path, .key = "distill.context_noise"),
                                 "only method: self_forcing uses it. Remove the key.")
                    : WEFT_OK;
     if (!c->teacher[0])
@@ -117,7 +118,8 @@ static weft_status check_self_forcing(const weft_run *run, const char *path)
 weft_status weft_distill_check(const weft_run *run, const char *path)
 {
     if (!run->distill.method)
-        return run->optimizer.target_decay > 0 || run->distill.guidance != 1
+        return run->optimizer.target_decay > 0 || run->distill.guidance != 1 ||
+                       run->distill.teacher[0] || run->distill.fake_weights[0]
                    ? weft_error(
                          WEFT_MSG_CONFIG_NO_EFFECT, WEFT_AT(.file = path, .key = "distill"),
                          "its keys have no effect without a method. Add method: lcm, dmd2 or "
@@ -144,5 +146,9 @@ weft_status weft_distill_check(const weft_run *run, const char *path)
                           WEFT_AT(.file = path, .key = "distill.target_decay",
                                   WEFT_NUMBER(run->optimizer.target_decay)),
                           "only method: lcm has a target network. Remove the key.");
+    if (!weft_distill_matches(&run->distill) && run->distill.fake_weights[0])
+        return weft_error(WEFT_MSG_CONFIG_NO_EFFECT,
+                          WEFT_AT(.file = path, .key = "distill.fake_weights"),
+                          "method: lcm has no fake score. Remove the key.");
     return WEFT_OK;
 }

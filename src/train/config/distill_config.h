@@ -23,8 +23,10 @@ typedef struct weft_distill_config {
     double huber_c;        /* width of the quadratic part of HUBER */
     int64_t student_steps; /* DMD2, SELF_FORCING: steps with which the student generates */
     int64_t interval;      /* DMD2, SELF_FORCING: the student is updated in every such step */
-    const char *teacher;   /* SELF_FORCING: folder of the teacher; "": none. Arena */
-    double context_noise;  /* SELF_FORCING: timestep of finished blocks, with noise */
+    const char *teacher;   /* folder of the teacher; "": transformer.weights. Arena */
+    /* DMD2, SELF_FORCING: folder with which the fake score starts; "": the teacher's. Arena */
+    const char *fake_weights;
+    double context_noise; /* SELF_FORCING: timestep of finished blocks, with noise */
 } weft_distill_config;
 /* Whether the student matches a distribution, so that there is a fake score. */
 static inline bool weft_distill_matches(const weft_distill_config *config)

@@ -6,6 +6,7 @@
 #include "train/graph/denoiser_call.h"
 #include "train/graph/rollout.h"
 #include "train/graph/run_networks.h"
+#include "train/graph/student_levels.h"
 
 enum { TIMES = 1000 }; /* timestep = 1000 sigma */
 
@@ -22,7 +23,8 @@ static weft_value velocity(weft_graph *g, const weft_distillation *d, const char
 {
     const weft_denoiser_call call = {.run = d->run,
                                      .models = d->models,
-                                     .model = scope ? weft_run_network_model(d->models) : NULL,
+                                     .model =
+                                         scope ? weft_run_network_model(d->models, scope) : NULL,
                                      .scope = scope,
                                      .data = d->data,
                                      .given = d->given,
@@ -109,8 +111,9 @@ static weft_value student_level(weft_graph *g, const weft_distillation *d)
 {
     const int64_t steps = d->run->distill.student_steps;
     const weft_value u = uniform(g, d, WEFT_RNG_TIMESTEP);
-    double sigma[WEFT_DISTILL_MOST_STEPS + 1];
-    weft_flow_schedule(steps, d->flow->shift, sigma);
+    double sigma[WEFT_DISTILL_MOST_STEPS];
+    if (!weft_student_levels_build(g, d->run, d->models, d->tokens, sigma))
+        return WEFT_NONE;
     weft_value level = weft_affine(g, u, 0, sigma[0]);
     for (int64_t k = 1; k < steps; k++)
         level = weft_add(
@@ -193,6 +196,49 @@ weft_value weft_distillation_loss(weft_graph *g, const weft_distillation *d, wef
 
 /* ---- checks --------------------------------------------------------------------------------- */
 
+/* Whether a network takes the student's latents and captions. With a given frame, it must take the
+ * frame as the student does. */
+static bool fits(const weft_run *run, const weft_run_models *m, const weft_model *model)
+{
+    const weft_grid grid = weft_model_grid(model);
+    const weft_model_size size = {1, 1, 1, 1, 1};
+    weft_port ports[3 + WEFT_MAX_CONDITIONING] = {WEFT_PORT_LATENTS, WEFT_PORT_TIMESTEP,
+                                                  WEFT_PORT_GUIDANCE};
+    int count = 3;
+    if (grid.channels != m->patch.channels || grid.out_channels != m->patch.out_channels ||
+        (run->condition && model->family != m->denoiser.family))
+        return false;
+    for (int i = 0; i < m->text.entries; i++) {
+        const weft_port port = m->text.entry[i].port;
+        if (!weft_model_takes(model, port))
+            return false;
+        const weft_shape a = weft_model_shape(model, &size, port),
+                         b = weft_model_shape(&m->denoiser, &size, port);
+        if (!weft_shape_equal(&a, &b))
+            return false;
+        ports[count++] = port;
+    }
+    return weft_model_accepts(model, ports, count, "train") == WEFT_OK;
+}
+
+/* Checks the networks that have files of their own. */
+static weft_status check_networks(const weft_run *run, const weft_run_models *m)
+{
+    const struct {
+        const weft_model *model;
+        const char *folder, *key;
+    } own[] = {{&m->teacher, run->distill.teacher, "distill.teacher"},
+               {&m->fake, run->distill.fake_weights, "distill.fake_weights"}};
+    for (int i = 0; i < WEFT_COUNT(own); i++)
+        if (own[i].model->family && !fits(run, m, own[i].model))
+            return weft_error(WEFT_MSG_CONFIG_CONFLICT,
+                              WEFT_AT(.file = own[i].folder, .key = own[i].key),
+                              "it must take the latents and captions of the student, and no image "
+                              "or other input. This %s does not.",
+                              weft_model_class(own[i].model));
+    return WEFT_OK;
+}
+
 weft_status weft_distillation_check(const weft_run *run, const weft_run_models *models,
                                     const char *path)
 {
@@ -202,6 +248,7 @@ weft_status weft_distillation_check(const weft_run *run, const weft_run_models *
         return weft_error(WEFT_MSG_CONFIG_CONFLICT, WEFT_AT(.file = path, .key = "text_encoders"),
                           "distillation needs cached text embeddings. Give each text encoder "
                           "weights: FOLDER, without train: true and data.text_embeddings: step.");
+    WEFT_TRY(check_networks(run, models));
     if (run->distill.method == WEFT_DISTILL_SELF_FORCING)
         return weft_rollout_check(run, models, path);
     return WEFT_OK;

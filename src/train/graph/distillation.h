@@ -25,6 +25,7 @@ typedef struct weft_distillation {
     const weft_run *run;
     const weft_run_models *models;
     const weft_flow_config *flow; /* with the shift of the batch's size */
+    int64_t tokens;               /* of a video */
     weft_value data;              /* (B,T,Y,X,Z) */
     weft_value given;             /* of weft_denoiser_call */
     weft_value noise;             /* (B,T,Y,X,Z) */

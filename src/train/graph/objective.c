@@ -166,7 +166,8 @@ static weft_value denoiser_loss(weft_graph *g, const weft_run *run, const weft_r
     weft_value noise = weft_random_like(g, WEFT_OP_RANDOM_NORMAL, key, WEFT_RNG_NOISE, latents);
     const weft_value given = given_latents(g, run, m, &size, latents, x, key, &p);
     if (run->distill.method) {
-        weft_distillation d = {run, m, &noised.flow, x, given, noise, key, p, weft_ports_none()};
+        weft_distillation d = {run, m, &noised.flow,     weft_run_tokens(m, s), x, given, noise,
+                               key, p, weft_ports_none()};
         if (weft_distillation_guides(run))
             weft_text_conditioning_inputs(g, &m->text, model, &size, WEFT_EMPTY_CAPTION, &d.empty);
         return add_balance(g, weft_distillation_loss(g, &d, &p), &p);
@@ -631,6 +632,15 @@ static weft_status find_rest(const weft_run *run, weft_run_models *m)
     return status;
 }
 
+/* Reads another network of a distillation; without a folder, there is none. */
+static weft_status read_network(const char *folder, const char *path, const char *key,
+                                weft_model *model)
+{
+    return folder[0] ? weft_error_at(weft_model_open_as(folder, WEFT_ROLE_DENOISER, model),
+                                     WEFT_AT(.file = path, .key = key))
+                     : WEFT_OK;
+}
+
 weft_status weft_run_models_read(const weft_run *run, const char *path, weft_run_models *models)
 {
     weft_run_models m = {0};
@@ -642,6 +652,8 @@ weft_status weft_run_models_read(const weft_run *run, const char *path, weft_run
         WEFT_TRY(weft_loss_nets_read(run, path, &m.losses));
     if (weft_run_model_given(&run->identity))
         WEFT_TRY(read_identity(run, path, &m));
+    WEFT_TRY(read_network(run->distill.teacher, path, "distill.teacher", &m.teacher));
+    WEFT_TRY(read_network(run->distill.fake_weights, path, "distill.fake_weights", &m.fake));
     weft_run_models_connect(&m);
     WEFT_TRY(find_rest(run, &m));
     if (weft_run_trains_denoiser(&m)) {
@@ -652,10 +664,6 @@ weft_status weft_run_models_read(const weft_run *run, const char *path, weft_run
         weft_run_check_sizes(run, path, &m.grid, weft_run_trains_denoiser(&m) ? &m.patch : NULL));
     WEFT_TRY(check_tiles(run, &m, path));
     WEFT_TRY(weft_packed_rows_check(run, &m, path));
-    if (run->distill.method && run->distill.teacher[0])
-        WEFT_TRY(
-            weft_error_at(weft_model_open_as(run->distill.teacher, WEFT_ROLE_DENOISER, &m.teacher),
-                          WEFT_AT(.file = path, .key = "distill.teacher")));
     WEFT_TRY(weft_distillation_check(run, &m, path));
     choose_batches(run, &m);
     WEFT_TRY(check_trainable(run, path, &m));

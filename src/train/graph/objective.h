@@ -21,6 +21,7 @@ typedef struct weft_run_models {
     weft_model image_encoder; /* of a character; family NULL: none */
     int64_t image_tokens;     /* of image_encoder; 0: none */
     weft_model teacher;    /* distill.teacher; family NULL: the denoiser with its first weights */
+    weft_model fake;       /* distill.fake_weights; family NULL: as the teacher */
     bool partly_trained;   /* the trained model has frozen parameters or a LoRA */
     bool text_precomputed; /* all text encoders are frozen, and embeddings are inputs */
     weft_loss_nets losses; /* networks of autoencoder training */

@@ -1,6 +1,5 @@
 #include "train/graph/rollout.h"
 
-#include "diffusion/flow.h"
 #include "diffusion/per_sample.h"
 #include "graph/builder_helpers.h"
 #include "graph/infer.h"
@@ -8,6 +7,7 @@
 #include "model/model.h"
 #include "train/graph/denoiser_call.h"
 #include "train/graph/run_networks.h"
+#include "train/graph/student_levels.h"
 
 enum { TIMES = 1000, FRAMES = 1 }; /* timestep = 1000 sigma; dimension of frames */
 
@@ -131,8 +131,8 @@ weft_value weft_rollout_build(weft_graph *g, const weft_distillation *d, weft_po
         weft_arena_calloc(weft_graph_arena(g), 2 * WEFT_FRAME_CACHE_LAYERS, sizeof *part);
     if (!part || !r.cache.past || weft_graph_check(g) != WEFT_OK)
         return WEFT_NONE;
-    for (int64_t k = 0; k < r.steps; k++)
-        r.sigma[k] = weft_flow_shift(d->flow->shift, 1 - (double)k / (double)r.steps);
+    if (!weft_student_levels_build(g, d->run, d->models, d->tokens, r.sigma))
+        return WEFT_NONE;
     draw(&r);
     for (r.cache.at = 0; r.cache.at < blocks; r.cache.at++) {
         weft_ports ports;
@@ -145,26 +145,6 @@ weft_value weft_rollout_build(weft_graph *g, const weft_distillation *d, weft_po
     return weft_concat(g, part, (int)blocks, FRAMES);
 }
 
-/* The teacher takes the student's latents and captions. */
-static bool fits(const weft_run_models *m)
-{
-    const weft_grid grid = weft_model_grid(&m->teacher);
-    const weft_model_size size = {1, 1, 1, 1, 1};
-    if (grid.channels != m->patch.channels || grid.out_channels != m->patch.out_channels ||
-        weft_model_takes(&m->teacher, WEFT_PORT_IMAGE))
-        return false;
-    for (int i = 0; i < m->text.entries; i++) {
-        const weft_port port = m->text.entry[i].port;
-        if (!weft_model_takes(&m->teacher, port))
-            return false;
-        const weft_shape a = weft_model_shape(&m->teacher, &size, port),
-                         b = weft_model_shape(&m->denoiser, &size, port);
-        if (!weft_shape_equal(&a, &b))
-            return false;
-    }
-    return true;
-}
-
 weft_status weft_rollout_check(const weft_run *run, const weft_run_models *m, const char *path)
 {
     if (!weft_model_grid(&m->denoiser).caches)
@@ -173,11 +153,12 @@ weft_status weft_rollout_check(const weft_run *run, const weft_run_models *m, co
                           "%s does not generate a video block by block. "
                           "CausalWanTransformer3DModel does; dmd2 distills other transformers.",
                           weft_model_class(&m->denoiser));
-    if (weft_model_grid(&m->teacher).caches || !fits(m))
+    const bool taught = weft_model_grid(&m->teacher).caches;
+    if (taught || (m->fake.family && weft_model_grid(&m->fake).caches))
         return weft_error(WEFT_MSG_CONFIG_CONFLICT,
-                          WEFT_AT(.file = run->distill.teacher, .key = "distill.teacher"),
-                          "the teacher must see all frames at once, and take the latents and "
-                          "captions of the student, and no image. This %s does not.",
-                          weft_model_class(&m->teacher));
+                          WEFT_AT(.file = taught ? run->distill.teacher : run->distill.fake_weights,
+                                  .key = taught ? "distill.teacher" : "distill.fake_weights"),
+                          "it must see all frames at once. This %s does not.",
+                          weft_model_class(taught ? &m->teacher : &m->fake));
     return WEFT_OK;
 }

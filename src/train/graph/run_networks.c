@@ -2,6 +2,8 @@
 
 #include "transform/numeric/networks.h"
 
+#include <string.h>
+
 static bool has_target(const weft_run *run)
 {
     return run->distill.method == WEFT_DISTILL_LCM && run->optimizer.target_decay > 0;
@@ -17,6 +19,47 @@ static bool rolls_out(const weft_run *run)
     return run->distill.method == WEFT_DISTILL_SELF_FORCING;
 }
 
+static bool is_fake(const char *scope)
+{
+    return !strcmp(scope, WEFT_FAKE_SCOPE) || !strcmp(scope, WEFT_FAKE_SCORE_SCOPE);
+}
+
+static bool is_teacher(const char *scope)
+{
+    return !strcmp(scope, WEFT_TEACHER_SCOPE) || !strcmp(scope, WEFT_UNGUIDED_SCOPE);
+}
+
+const weft_model *weft_run_network_model(const weft_run_models *models, const char *scope)
+{
+    if (is_fake(scope) && models->fake.family)
+        return &models->fake;
+    return (is_fake(scope) || is_teacher(scope)) && models->teacher.family ? &models->teacher
+                                                                           : &models->denoiser;
+}
+
+const char *weft_run_network_weights(const weft_run *run, const char *scope)
+{
+    const weft_distill_config *c = &run->distill;
+    if (is_fake(scope) && c->fake_weights[0])
+        return c->fake_weights;
+    return (is_fake(scope) || is_teacher(scope)) && c->teacher[0] ? c->teacher
+                                                                  : run->transformer.weights;
+}
+
+/* With LoRA, a network without files of its own shares the base of another one: the fake score of
+ * the trained model, and the teacher of the fake score if both start with distill.teacher. */
+static const char *fake_base(const weft_run *run, const char *trained)
+{
+    return run->distill.teacher[0] || run->distill.fake_weights[0] ? NULL : trained;
+}
+
+static const char *teacher_base(const weft_run *run, const char *trained)
+{
+    if (!run->distill.teacher[0])
+        return trained;
+    return has_fake(run) && !run->distill.fake_weights[0] ? WEFT_FAKE_SCOPE : NULL;
+}
+
 int weft_run_networks_changed(const weft_run *run, const char *scope[WEFT_RUN_NETWORKS])
 {
     int count = 0;
@@ -29,16 +72,14 @@ int weft_run_networks_changed(const weft_run *run, const char *scope[WEFT_RUN_NE
 
 int weft_run_networks(const weft_run *run, const char *scope[WEFT_RUN_NETWORKS])
 {
+    static const char any[] = "";
+    const bool lora = run->transformer.lora.rank > 0;
     int count = 0;
-    if (run->transformer.lora.rank && rolls_out(run)) /* the base of the teacher as well */
-        return weft_run_networks_changed(run, scope);
-    if (run->transformer.lora.rank)
-        return 0;
-    if (run->distill.method) {
+    if (run->distill.method && (!lora || !fake_base(run, any)))
         count = weft_run_networks_changed(run, scope);
+    if (run->distill.method && (!lora || !teacher_base(run, any)))
         scope[count++] = WEFT_TEACHER_SCOPE;
-    }
-    if (weft_run_prefers(run))
+    if (weft_run_prefers(run) && !lora)
         scope[count++] = WEFT_REFERENCE_SCOPE;
     return count;
 }
@@ -72,16 +113,17 @@ weft_status weft_run_networks_share_frozen(const weft_run *run, const weft_run_m
 {
     if (!run->distill.method && !weft_run_prefers(run))
         return WEFT_OK;
-    const char *trained = models->denoiser.family->scope, *base = !run->transformer.lora.rank ? NULL
-                                                                  : rolls_out(run) ? WEFT_FAKE_SCOPE
-                                                                                   : trained;
+    const char *trained = models->denoiser.family->scope;
+    const bool lora = run->transformer.lora.rank > 0;
+    const char *base = lora ? trained : NULL, *taught = lora ? teacher_base(run, trained) : NULL,
+               *faked = lora && has_fake(run) ? fake_base(run, trained) : NULL;
     const weft_network pairs[] = {
         {WEFT_REFERENCE_SCOPE, base},
         {WEFT_REFERENCE_REJECTED_SCOPE, base ? base : WEFT_REFERENCE_SCOPE}};
-    const weft_network distilled[] = {{WEFT_TEACHER_SCOPE, base},
-                                      {WEFT_UNGUIDED_SCOPE, base ? base : WEFT_TEACHER_SCOPE},
-                                      {WEFT_FAKE_SCOPE, trained}};
+    const weft_network distilled[] = {{WEFT_TEACHER_SCOPE, taught},
+                                      {WEFT_UNGUIDED_SCOPE, taught ? taught : WEFT_TEACHER_SCOPE},
+                                      {WEFT_FAKE_SCOPE, faked}};
     if (weft_run_prefers(run))
         return apply(g, pairs, WEFT_COUNT(pairs));
-    return apply(g, distilled, base == trained && has_fake(run) ? 3 : 2);
+    return apply(g, distilled, faked ? 3 : 2);
 }

@@ -20,13 +20,12 @@
 
 enum { WEFT_RUN_NETWORKS = 2 };
 /* Writes the scopes of the networks with parameters of their own into scope[] and returns their
- * number. They start with the weights of the trained model, or of distill.teacher. */
+ * number. */
 int weft_run_networks(const weft_run *run, const char *scope[WEFT_RUN_NETWORKS]);
-/* Their architecture. */
-static inline const weft_model *weft_run_network_model(const weft_run_models *models)
-{
-    return models->teacher.family ? &models->teacher : &models->denoiser;
-}
+/* The architecture of the network in `scope`, and the folder with whose weights it starts: of the
+ * trained model, of distill.teacher or of distill.fake_weights. */
+const weft_model *weft_run_network_model(const weft_run_models *models, const char *scope);
+const char *weft_run_network_weights(const weft_run *run, const char *scope);
 /* The networks that steps change. With LoRA, their matrices. */
 int weft_run_networks_changed(const weft_run *run, const char *scope[WEFT_RUN_NETWORKS]);
 

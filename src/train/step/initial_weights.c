@@ -108,19 +108,18 @@ static weft_status begin_base(weft_train_context *c, const char *scope, const we
     return status;
 }
 
-/* Loads the weights of the trained model, or of distill.teacher, into the other networks of a
- * distillation. */
+/* Loads the first weights of the other networks of a distillation or a preference. */
 static weft_status begin_networks(weft_train_context *c, const weft_graph *whole)
 {
     const char *scope[WEFT_RUN_NETWORKS];
     const int count = weft_run_networks(c->run, scope);
-    const weft_model *model = weft_run_network_model(&c->models);
     weft_run_model from = *weft_run_trained_from(c->run, &c->models);
-    if (c->models.teacher.family)
-        from.weights = c->run->distill.teacher;
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < count; i++) {
+        const weft_model *model = weft_run_network_model(&c->models, scope[i]);
+        from.weights = weft_run_network_weights(c->run, scope[i]);
         WEFT_TRY(from.lora.rank ? begin_base(c, scope[i], model, &from)
                                 : begin_one(c, whole, scope[i], model, &from, false));
+    }
     return WEFT_OK;
 }
 

@@ -11,6 +11,7 @@
 #include "format/tensors/tensors.h"
 #include "kernel/cpu/table.h"
 #include "train/graph/distillation.h"
+#include "train/graph/student_levels.h"
 #include "train/step/train_step.h"
 
 #include <criterion/criterion.h>
@@ -61,6 +62,14 @@ static void read_match(const json_t *json, weft_run *run)
                                .clip_norm = number(fake, NULL, "clip_norm")};
 }
 
+static weft_model model_at(const golden *d, const char *key)
+{
+    char *config = json_dumps(json_object_get(d->json, key), 0);
+    const weft_model model = config ? model_of(config) : (weft_model){0};
+    free(config);
+    return model;
+}
+
 static void read_run(golden *d)
 {
     const json_t *o = json_object_get(d->json, "optimizer"), *betas = json_object_get(o, "betas");
@@ -82,6 +91,8 @@ static void read_run(golden *d)
                               .guidance = number(d->json, "distill", "guidance"),
                               .solver_steps = (int64_t)number(d->json, "distill", "solver_steps"),
                               .huber_c = number(d->json, "distill", "huber_c")};
+    run->distill.teacher = json_object_get(d->json, "teacher") ? "given" : "";
+    run->distill.fake_weights = json_object_get(d->json, "fake_score") ? "given" : "";
     run->transformer.class_name = run->transformer.weights = "given";
     run->identity.class_name = run->identity.weights = "";
     read_lora(json_object_get(d->json, "lora"), &run->transformer.lora);
@@ -128,20 +139,14 @@ static golden open_golden(const char *name)
     const json_t *frames = json_object_get(d.json, "latent_frames");
     if (frames)
         d.size.frames = 1 + 4 * (json_integer_value(frames) - 1);
-    char *config = json_dumps(json_object_get(d.json, "config"), 0);
     d.models = (weft_run_models){
         .autoencoder = model_of("{\"_class_name\":\"AutoencoderKLWan\",\"base_dim\":4,"
                                 "\"dim_mult\":[1,1,1,1],\"z_dim\":4,\"num_res_blocks\":1}"),
-        .denoiser = model_of(config),
+        .denoiser = model_at(&d, "config"),
+        .teacher = model_at(&d, "teacher"),
+        .fake = model_at(&d, "fake_score"),
         .partly_trained = d.run.transformer.lora.rank > 0,
         .text_precomputed = true};
-    free(config);
-    const json_t *teacher = json_object_get(d.json, "teacher");
-    if (teacher) {
-        config = json_dumps(teacher, 0);
-        d.models.teacher = model_of(config);
-        free(config);
-    }
     char text[200];
     snprintf(text, sizeof text,
              "{\"_class_name\":\"WeftBytesEncoder\",\"dim\":8,\"num_heads\":2,"
@@ -228,6 +233,14 @@ static void fill_input(const job *j, const weft_step *step, int64_t s, const cha
     weft_free(whole);
 }
 
+/* Every token of a caption is one of its text. */
+static void fill_mask(const weft_step *step, const char *input)
+{
+    weft_tensor *mask = weft_program_input(step->program, input);
+    for (int64_t i = 0; mask && i < weft_shape_count(&mask->shape); i++)
+        ((int32_t *)mask->data)[i] = 1;
+}
+
 static void fill(const job *j, const weft_step *step, int64_t s)
 {
     weft_tensor *key = weft_program_input(step->program, "batch.key");
@@ -243,6 +256,8 @@ static void fill(const job *j, const weft_step *step, int64_t s)
     fill_input(j, step, s, "batch.overlap", "in.overlap");
     fill_input(j, step, s, "batch.text", "in.text");
     fill_input(j, step, s, WEFT_EMPTY_CAPTION "text", "in.empty");
+    fill_mask(step, "batch.text_mask");
+    fill_mask(step, WEFT_EMPTY_CAPTION "text_mask");
     for (int64_t i = 0; i < step->local_count; i++)
         ((int64_t *)key->data)[i] = 1000 * s + step->local_first + i + 1;
 }
@@ -460,6 +475,52 @@ Test(distillation, self_forcing_with_lora_is_that_of_the_reference)
     expect_reference("self_forcing_lora", "", 0, false);
 }
 
+/* The pipeline of LTX-Video sets even noise levels, at which the student is trained, too. */
+Test(distillation, distribution_matching_at_even_levels_is_that_of_the_reference)
+{
+    expect_reference("dmd2_ltx", "", 0, false);
+}
+
+/* A teacher that is larger than the student, and a fake score of a third size. */
+Test(distillation, networks_of_other_sizes_are_those_of_the_reference)
+{
+    expect_reference("lcm_sizes", "", 0, false);
+    expect_reference("dmd2_sizes", "", 0, false);
+    expect_reference("self_forcing_sizes", "", 0, false);
+}
+
+Test(distillation, networks_of_other_sizes_with_lora_are_those_of_the_reference)
+{
+    expect_reference("lcm_sizes_lora", "", 0, false);
+    expect_reference("dmd2_sizes_lora", "", 0, false);
+    expect_reference("self_forcing_sizes_lora", "", 0, false);
+}
+
+/* Levels of four steps with a shift of 3: a scheduler's own, even ones, and those of Mochi. */
+Test(distillation, student_has_the_levels_of_its_pipeline)
+{
+    static const struct {
+        const char *config;
+        double level[4];
+    } of[] = {
+        {"{\"_class_name\":\"WanTransformer3DModel\"}", {1, 0.8576923, 0.6021505, 0.0089286}},
+        {"{\"_class_name\":\"LTXVideoTransformer3DModel\"}", {1, 0.9, 0.75, 0.5}},
+        {"{\"_class_name\":\"MochiTransformer3DModel\"}", {1, 0.9957983, 0.9915254, 0.8877551}},
+    };
+    weft_run run = {.noise = weft_noise_process_defaults};
+    run.noise.flow.shift = 3;
+    run.distill = (weft_distill_config){.method = WEFT_DISTILL_DMD2, .student_steps = 4};
+    for (int i = 0; i < WEFT_COUNT(of); i++) {
+        double sigma[WEFT_DISTILL_MOST_STEPS];
+        const weft_run_models models = {.denoiser = model_of(of[i].config)};
+        cr_assert_eq(weft_student_levels(&run, &models, 32, sigma), WEFT_OK, "%s",
+                     weft_error_message());
+        for (int k = 0; k < 4; k++)
+            cr_expect(fabs(sigma[k] - of[i].level[k]) < 1e-6, "%s: level %d is %.8g, not %.8g",
+                      of[i].config, k, sigma[k], of[i].level[k]);
+    }
+}
+
 Test(distillation, preferences_equal_the_reference)
 {
     expect_reference("dpo", "", 0, false);
@@ -507,7 +568,8 @@ typedef struct layout {
 static const layout all[] = {{"dp=2"}, {"dp=2", 1}, {"dp=2", 2, true}, {"fsdp=2"},   {"tp=2"},
                              {"sp=2"}, {"cp=2"},    {"ring=2"},        {"dp=2,tp=2"}},
                     some[] = {{"dp=2", 2, true}, {"fsdp=2", 0, true}, {"tp=2"}, {"cp=2"}},
-                    rolled[] = {{"dp=2", 2, true}, {"fsdp=2"}, {"tp=2"}, {"sp=2"}, {"cp=2"}},
+                    rolled[] = {{"dp=2", 2, true}, {"fsdp=2"}, {"tp=2"},
+                                {"sp=2"},          {"cp=2"},   {"ring=2"}},
                     few[] = {{"fsdp=2"}, {"tp=2"}};
 
 static void expect_layouts(const char *name, const layout *layouts, int count)
@@ -556,6 +618,13 @@ Test(distillation, self_forcing_on_layouts_is_that_of_the_reference)
 Test(distillation, self_forcing_with_lora_on_layouts_is_that_of_the_reference)
 {
     expect_layouts("self_forcing_lora", few, WEFT_COUNT(few));
+}
+
+Test(distillation, networks_of_other_sizes_on_layouts_are_those_of_the_reference)
+{
+    expect_layouts("dmd2_sizes", some, WEFT_COUNT(some));
+    expect_layouts("dmd2_sizes_lora", few, WEFT_COUNT(few));
+    expect_layouts("self_forcing_sizes", few, WEFT_COUNT(few));
 }
 
 Test(distillation, preferences_on_layouts_equal_the_reference)

@@ -1,0 +1,20 @@
+/* Noise levels at which the sampler of a distilled model calls it. Training draws one of them, so
+ * they are computed as in `weft generate` with the scheduler of the finished model: even levels for
+ * some families, and a shift that depends on the size of the video. */
+#ifndef WEFT_TRAIN_GRAPH_STUDENT_LEVELS_H
+#define WEFT_TRAIN_GRAPH_STUDENT_LEVELS_H
+
+#include "train/graph/objective.h"
+
+/* The noise process with which a finished model is written. A distilled model denoises and adds new
+ * noise in each step, unless the run names a sampler. */
+weft_noise_process_config weft_student_process(const weft_run *run);
+/* Writes the levels of distill.student_steps steps for videos of `tokens` tokens, from the highest,
+ * into sigma[WEFT_DISTILL_MOST_STEPS]. */
+weft_status weft_student_levels(const weft_run *run, const weft_run_models *models, int64_t tokens,
+                                double *sigma);
+/* The same while a graph is built: false, and the graph has failed, without them. */
+bool weft_student_levels_build(weft_graph *g, const weft_run *run, const weft_run_models *models,
+                               int64_t tokens, double *sigma);
+
+#endif
