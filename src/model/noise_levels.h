@@ -1,4 +1,4 @@
-/* Noise levels of a model's sampling steps: those of its scheduler, or those that the pipeline of
+/* Noise levels of a model's sampling steps: its scheduler's own, or the levels that the pipeline of
  * its family sets in the scheduler (weft_own_levels). Sources: the pipelines of diffusers named in
  * docs/reference/models.md. */
 #ifndef WEFT_MODEL_NOISE_LEVELS_H

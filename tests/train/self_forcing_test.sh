@@ -56,7 +56,7 @@ over_dp() { layout full 2 --set parallel.dp=2 --set parallel.zero=2; }
 over_fsdp() { layout full 2 --set parallel.fsdp=2; }
 over_tp() { layout full 2 --set parallel.tp=2; }
 over_cp() { layout full 2 --set parallel.cp=2; }
-over_ring() { layout full 2 --set parallel.ring=2; }
+over_ring() { layout full 2 --set parallel.cp=2 --set parallel.context=ring; }
 for axis in dp fsdp tp cp ring; do check over_$axis; done
 generates() {
     needs full

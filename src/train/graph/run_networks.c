@@ -46,8 +46,8 @@ const char *weft_run_network_weights(const weft_run *run, const char *scope)
                                                                   : run->transformer.weights;
 }
 
-/* With LoRA, a network without files of its own shares the base of another one: the fake score of
- * the trained model, and the teacher of the fake score if both start with distill.teacher. */
+/* Scopes of bases that networks without files share with LoRA: the trained model's for the fake
+ * score, and the fake score's for the teacher if both start with distill.teacher. */
 static const char *fake_base(const weft_run *run, const char *trained)
 {
     return run->distill.teacher[0] || run->distill.fake_weights[0] ? NULL : trained;

@@ -1,5 +1,5 @@
-/* Noise levels at which the sampler of a distilled model calls it. Training draws one of them, so
- * they are computed as in `weft generate` with the scheduler of the finished model: even levels for
+/* Noise levels at which the sampler of a distilled model calls it. Training draws one of these
+ * levels, computed as in `weft generate` with the scheduler of the finished model: even levels for
  * some families, and a shift that depends on the size of the video. */
 #ifndef WEFT_TRAIN_GRAPH_STUDENT_LEVELS_H
 #define WEFT_TRAIN_GRAPH_STUDENT_LEVELS_H
@@ -13,7 +13,7 @@ weft_noise_process_config weft_student_process(const weft_run *run);
  * into sigma[WEFT_DISTILL_MOST_STEPS]. */
 weft_status weft_student_levels(const weft_run *run, const weft_run_models *models, int64_t tokens,
                                 double *sigma);
-/* The same while a graph is built: false, and the graph has failed, without them. */
+/* Calls it while a graph is built. Without levels, the graph has failed and the result is false. */
 bool weft_student_levels_build(weft_graph *g, const weft_run *run, const weft_run_models *models,
                                int64_t tokens, double *sigma);
 

@@ -496,7 +496,7 @@ Test(distillation, networks_of_other_sizes_with_lora_are_those_of_the_reference)
     expect_reference("self_forcing_sizes_lora", "", 0, false);
 }
 
-/* Levels of four steps with a shift of 3: a scheduler's own, even ones, and those of Mochi. */
+/* Levels of four steps with a shift of 3: a scheduler's own, even ones, and Mochi's. */
 Test(distillation, student_has_the_levels_of_its_pipeline)
 {
     static const struct {
