@@ -1,5 +1,5 @@
-/* Noise levels at which the sampler of a distilled model calls it. Training draws one of these
- * levels, computed as in `weft generate` with the scheduler of the finished model: even levels for
+/* Noise levels at which the sampler of a distilled model calls it, and of which training draws one.
+ * They are computed as in `weft generate` with the scheduler of the finished model: even levels for
  * some families, and a shift that depends on the size of the video. */
 #ifndef WEFT_TRAIN_GRAPH_STUDENT_LEVELS_H
 #define WEFT_TRAIN_GRAPH_STUDENT_LEVELS_H
