@@ -7,10 +7,12 @@ import json, os, shutil, subprocess, sys
 
 weft, demo, out = map(os.path.abspath, sys.argv[1:4])
 CONSERVATIVE, FAST = 40, 35  # dB, mean of the videos
-THRESHOLDS = [0.1, 0.12, 0.14, 0.16, 0.2, 0.25, 0.3, 0.4]
+THRESHOLDS = [0.02, 0.03, 0.05, 0.07, 0.1, 0.12, 0.14, 0.16, 0.2, 0.25, 0.3, 0.4]
 WAN = "num_layers: 6, num_attention_heads: 4, attention_head_dim: 24, ffn_dim: 384"
 FACE = ('motion_encoder_size: 16, motion_encoder_channel_sizes: {"4": 16, "8": 12, "16": 8}, motion_style_dim: 16, motion_dim: 8, '
         "motion_encoder_dim: 16, face_encoder_hidden_dim: 16, face_encoder_num_heads: 2, inject_face_latents_blocks: 2")
+MMDIT = "num_attention_heads: 4, attention_head_dim: 24, mlp_ratio: 4.0, rope_axes_dim: [8, 8, 8], num_refiner_layers: 1"
+FLUX = "num_attention_heads: 4, attention_head_dim: 24, num_layers: 2, num_single_layers: 4, axes_dims_rope: [8, 8, 8]"
 FAMILIES = {  # name: class, config
     "wan": ("WanTransformer3DModel", WAN),
     "helios": ("HeliosTransformer3DModel", WAN + ", rope_dim: [8, 8, 8]"),
@@ -24,8 +26,20 @@ FAMILIES = {  # name: class, config
                    "cross_attention_head_dim: 24, cross_attention_dim: 96"),
     "latte": ("LatteTransformer3DModel", "num_layers: 3, num_attention_heads: 4, attention_head_dim: 24"),
     "open-sora-plan": ("OpenSoraT2V_v1_3", "num_layers: 6, num_attention_heads: 4, attention_head_dim: 24, sparse_n: 2"),
+    "allegro": ("AllegroTransformer3DModel", "num_layers: 6, num_attention_heads: 4, attention_head_dim: 24"),
+    "wan-vace": ("WanVACETransformer3DModel", WAN + ", vace_layers: [0, 2, 4]"),
+    "hunyuan15": ("HunyuanVideo15Transformer3DModel", MMDIT + ", num_layers: 6, text_embed_2_dim: 32, text_embed_2_hidden_dim: 32"),
+    "framepack": ("HunyuanVideoFramepackTransformer3DModel", MMDIT + ", num_layers: 2, num_single_layers: 4, pooled_projection_dim: 32"),
+    "moe": ("WeftMoeTransformer3DModel", WAN + ", num_routed_experts: 8, num_activated_experts: 2, moe_intermediate_size: 96, n_shared_experts: 1"),
+    "qwen-image": ("QwenImageTransformer2DModel", "num_layers: 6, num_attention_heads: 4, attention_head_dim: 24, axes_dims_rope: [8, 8, 8]"),
+    "flux": ("FluxTransformer2DModel", FLUX + ", pooled_projection_dim: 32"),
+    "flux2": ("Flux2Transformer2DModel", FLUX.replace("[8, 8, 8]", "[6, 6, 6, 6]")),
+    "chroma": ("ChromaTransformer2DModel", FLUX + ", approximator_hidden_dim: 96, approximator_layers: 2"),
+    "z-image": ("ZImageTransformer2DModel", "dim: 96, n_layers: 6, n_refiner_layers: 1, n_heads: 4, axes_dims: [8, 8, 8]"),
 }
-POOLED = {"kandinsky5"}  # families with a second text encoder
+POOLED = {"kandinsky5", "hunyuan15", "framepack", "flux"}  # families with a second text encoder
+IMAGES = {"qwen-image", "flux", "flux2", "chroma", "z-image"}
+SETS = {"wan-vace": 1, "wan-animate": 2}  # families with a control video, and with a face as well
 CONFIG = """out: {name}
 data: {{path: {clips}, fps: 12, latents: {latents}}}
 autoencoder: {{weights: {demo}/vae/model/vae}}
@@ -37,11 +51,11 @@ flow: {{shift: 6}}
 precision: bf16
 optimizer: {{beta2: 0.95, ema_decay: 0.99}}
 stages:
-  - {{steps: {steps}, batch: 8, frames: 13, height: 64, width: 64, lr: 2e-3, min_lr_ratio: 0.05, warmup_steps: 30}}
+  - {{steps: {steps}, batch: {batch}, frames: {frames}, height: 64, width: 64, lr: 2e-3, min_lr_ratio: 0.05, warmup_steps: 30}}
 """
 SECOND = "  - {class: WeftBytesEncoder, config: {dim: 32, num_heads: 2, num_layers: 1, max_length: 40}}\n"
-# of Wan Animate: 160 clips with grey, blurred poses, and small faces
-CONDITION = "condition: control\ncontrol: {path: poses-shards, face: faces-shards}\n"
+# 160 clips with grey, blurred poses, and small faces
+CONDITIONS = ["", "condition: control\ncontrol: {path: poses-shards}\n", "condition: control\ncontrol: {path: poses-shards, face: faces-shards}\n"]
 one_thread = dict(os.environ, OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive")
 
 
@@ -73,29 +87,39 @@ def make_sets():
 
 def train(name):
     kind, config = FAMILIES[name]
-    with_face = name == "wan-animate"
+    sets, image = SETS.get(name, 0), name in IMAGES
     if os.path.exists(f"{name}/model/weft.json"):
         return
-    if with_face:
+    if sets:
         make_sets()
     with open(f"{name}.yaml", "w") as f:
-        f.write(CONFIG.format(name=name, clips="cur-shards" if with_face else f"{demo}/shards", demo=demo, kind=kind, config=config, steps=500 if with_face else 600,
-                              latents=f"{name}/latents" if with_face else "latents",
-                              more=(SECOND if name in POOLED else "") + (CONDITION if with_face else "")))
+        f.write(CONFIG.format(name=name, clips="cur-shards" if sets else f"{demo}/shards", demo=demo, kind=kind, config=config, steps=500 if sets else 600,
+                              latents=f"{name}/latents" if sets else "latents-1" if image else "latents", batch=32 if image else 8, frames=1 if image else 13,
+                              more=(SECOND if name in POOLED else "") + CONDITIONS[sets]))
     run(f"{name}.log", weft, "train", f"{name}.yaml")
+
+
+def inputs(name):
+    """Options of the videos: their size, and the image, the poses and the face of the first clip."""
+    if name == "framepack":
+        return ["--frames", "37"]  # one section
+    if name not in SETS:
+        return []
+    clip = sorted(os.listdir("poses/clips"))[0]
+    given = ["--control", f"{out}/poses/clips/{clip}"]
+    if SETS[name] == 1:
+        return given
+    run("ffmpeg.log", "ffmpeg", "-nostdin", "-y", "-i", f"cur/clips/{clip}", "-frames:v", "1", "image.png")
+    return given + ["--image", f"{out}/image.png", "--face", f"{out}/faces/clips/{clip}"]
 
 
 def compare(name):
     if not os.path.exists(f"{name}.json"):
         with open("prompts.txt", "w") as f:
             f.writelines(f"a {c} moving {d}\n" for c, d in (("red circle", "left"), ("green square", "up"), ("red square", "down"), ("blue triangle", "down")))
-        clip = sorted(os.listdir("poses/clips"))[0] if name == "wan-animate" else ""
-        given = ["--image", f"{out}/image.png", "--control", f"{out}/poses/clips/{clip}", "--face", f"{out}/faces/clips/{clip}"] if clip else []
-        if clip:
-            run("ffmpeg.log", "ffmpeg", "-nostdin", "-y", "-i", f"cur/clips/{clip}", "-frames:v", "1", "image.png")
         settings = [x for t in THRESHOLDS for x in ("--setting", f"feature-cache=block:{t:g}")]
         run(f"{name}.savings.log", weft, "eval", "savings", "--model", f"{name}/model", "--prompts", "prompts.txt", "--steps", "30",
-            "--guidance-scale", "4", *given, *settings, "--json", f"{name}.new.json")
+            "--guidance-scale", "4", *inputs(name), *settings, "--json", f"{name}.new.json")
         os.rename(f"{name}.new.json", f"{name}.json")
     with open(f"{name}.json") as f:
         return json.load(f)["each"]

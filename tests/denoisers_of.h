@@ -112,6 +112,36 @@ static const example denoisers_of[] = {
      "\"rope_axes_dim\":[2,2,2],\"enable_text_cross_attention_dual\":true,"
      "\"enable_text_cross_attention_single\":true}",
      {2, 2, 4, 4, 5, .present_ports = GIVEN(TEXT_MASK)}, 4, 8, true},
+    /* experts: blocks sum their load as well */
+    {"{\"_class_name\":\"WeftMoeTransformer3DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":6,\"in_channels\":2,\"text_dim\":5,\"freq_dim\":4,\"ffn_dim\":10,"
+     "\"num_layers\":3,\"num_routed_experts\":4,\"num_activated_experts\":2,"
+     "\"moe_intermediate_size\":6,\"n_shared_experts\":1}",
+     {2, 2, 4, 4, 3}, 3, 6, true},
+    /* one block of two streams, which the next block joins */
+    {"{\"_class_name\":\"HiDreamImageTransformer2DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":6,\"in_channels\":2,\"out_channels\":2,\"num_layers\":1,"
+     "\"num_single_layers\":2,\"caption_channels\":[5,3],\"text_emb_dim\":4,"
+     "\"num_routed_experts\":2,\"num_activated_experts\":1,\"axes_dims_rope\":[2,2,2],"
+     "\"llama_layers\":[0,1,0]}",
+     {2, 1, 4, 4, 3}, 3, 3, false},
+    {"{\"_class_name\":\"Flux2Transformer2DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":8,\"in_channels\":8,\"num_layers\":2,\"num_single_layers\":2,"
+     "\"joint_attention_dim\":5,\"timestep_guidance_channels\":4,\"axes_dims_rope\":[2,2,2,2]}",
+     {2, 1, 4, 4, 4}, 4, 4, false},
+    {"{\"_class_name\":\"ChromaTransformer2DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":6,\"in_channels\":8,\"out_channels\":8,\"num_layers\":2,"
+     "\"num_single_layers\":2,\"joint_attention_dim\":5,\"approximator_num_channels\":8,"
+     "\"approximator_hidden_dim\":6,\"approximator_layers\":1,\"axes_dims_rope\":[2,2,2]}",
+     {2, 1, 4, 8, 4, .present_ports = GIVEN(TEXT_MASK)}, 4, 4, false},
+    {"{\"_class_name\":\"ZImageTransformer2DModel\",\"dim\":12,\"n_layers\":3,"
+     "\"n_refiner_layers\":1,\"n_heads\":2,\"in_channels\":2,\"cap_feat_dim\":5,"
+     "\"axes_dims\":[2,2,2],\"t_embedder_mid_dim\":4}",
+     {2, 1, 4, 4, 4, .present_ports = GIVEN(TEXT_MASK)}, 4, 4, true},
+    {"{\"_class_name\":\"WanVACETransformer3DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":6,\"in_channels\":2,\"text_dim\":5,\"freq_dim\":4,\"ffn_dim\":10,"
+     "\"num_layers\":3,\"vace_layers\":[0,2],\"vace_in_channels\":6}",
+     {2, 2, 4, 4, 3}, 5, 10, true},
 };
 /* clang-format on */
 enum { DENOISERS_OF = sizeof denoisers_of / sizeof *denoisers_of };

@@ -350,22 +350,41 @@ static weft_value time_embedding(const finder *f)
     return WEFT_NONE;
 }
 
-/* Sets the signal to the residual stream after the front, or to an earlier form of the stream. Sets
- * the base to the stream before the front. */
+/* Sets the signal to `v`, the residual stream after the front, or to an earlier form or part of the
+ * stream. Sets the base to the stream before the front. Returns false if there is none that depends
+ * on the latents. */
+static bool trace_front_sum(finder *f, weft_value v)
+{
+    if (!weft_value_ok(v) || maker(f, v) < f->begin)
+        return false;
+    const weft_node *node = weft_graph_node(f->g, maker(f, v));
+    const weft_op_origin origin = weft_op_get(node->op)->origin;
+    f->signal = v;
+    f->signal_base = trace_back(f, v, f->begin);
+    if (weft_value_ok(f->signal_base) && f->hot[f->signal_base.id])
+        return true;
+    const int operands = origin == WEFT_ORIGIN_joined               ? node->in_count
+                         : forms(node) || origin == WEFT_ORIGIN_sum ? 1
+                                                                    : 0;
+    for (int i = 0; i < operands; i++)
+        if (trace_front_sum(f, node->in[i]))
+            return true;
+    return false;
+}
+
+/* Blocks may add to more than the residual stream: mixtures of experts also sum their load, which
+ * no value before the blocks begins. Where the front adds to a stream of its own (control blocks, an
+ * encoder before decoder blocks), the signal is the last sum of that stream. */
 static void find_front_sum(finder *f)
 {
-    weft_value v = WEFT_NONE;
-    for (int32_t k = 0; k < f->values && !weft_value_ok(v); k++)
-        if (f->cached[k])
-            v = f->base[k];
-    while (weft_value_ok(v) && maker(f, v) >= f->begin) {
-        const weft_node *node = weft_graph_node(f->g, maker(f, v));
-        f->signal = v;
-        f->signal_base = trace_back(f, v, f->begin);
-        if (weft_value_ok(f->signal_base))
+    for (int32_t k = 0; k < f->values; k++)
+        if (f->cached[k] && trace_front_sum(f, f->base[k]))
             return;
-        const bool sums = weft_op_get(node->op)->origin == WEFT_ORIGIN_sum;
-        v = forms(node) || sums ? node->in[0] : WEFT_NONE;
+    for (int32_t n = f->start - 1; n >= f->begin; n--) {
+        const weft_node *node = weft_graph_node(f->g, n);
+        if (f->block[n] >= 0 && node->out_count == 1 && f->hot[node->out[0].id] &&
+            trace_front_sum(f, node->out[0]))
+            return;
     }
     f->signal = WEFT_NONE;
 }

@@ -25,6 +25,8 @@ PY
     [ "${ranks:-1}" = 1 ] || run=("$MPIRUN" --oversubscribe -n "$ranks")
     "${run[@]}" "$WEFT" generate --model "$folder" --latents-npy --out "$out.mp4" "${options[@]}" "$@" >"$out.log" 2>&1
 }
+# reused LOG: prints which steps refreshed (R) and which reused (.)
+reused() { message_field message "$1" job-report "text~=cache " | grep -o "[R.][R.][R.]*"; }
 a_cache_that_always_refreshes_is_exact() { # NAME
     local name=$1
     make off-$name $name || { cat off-$name.log; fail "$name"; }
@@ -61,12 +63,16 @@ measured_rules_run() { # NAME THRESHOLD
 check measured_rules_run_longcat measured_rules_run longcat 0.2
 check measured_rules_run_sana measured_rules_run sana 0.16
 check measured_rules_run_wan_animate measured_rules_run wan_animate 0.2
-# Decoder blocks of Motif-Video begin at other tokens than the encoder's, so they add to another sum.
-decoder_blocks_have_no_sum() {
-    make sum motif --feature-cache fast && fail "the rule of the first block is accepted for decoder blocks"
-    has_message sum.log cache-unsupported key=--feature-cache "text~=needs the sum" || { cat sum.log; fail "the error does not name the missing sum"; }
+# Blocks add to the main stream only after blocks with a stream of their own: control blocks of Wan
+# VACE, the encoder of Motif-Video. With experts, blocks also sum their load (HiDream-I1).
+first_block_has_a_stream_of_its_own() { # NAME
+    make off "$1" || { cat off.log; fail "$1"; }
+    make same "$1" --feature-cache block:0,warm=0,last=0 || { cat same.log; fail "$1, block:0"; }
+    cmp -s off.latents.npy same.latents.npy || fail "$1: block:0 gives other latents"
+    make half "$1" --feature-cache block:10,warm=0,last=0 || { cat half.log; fail "$1, block:10"; }
+    reused half.log | grep -q "[.]" || { cat half.log; fail "$1: no step reuses"; }
 }
-check decoder_blocks_have_no_sum
+for name in wan_vace motif hidream; do check "first_block_has_a_stream_of_its_own_$name" first_block_has_a_stream_of_its_own $name; done
 one_block_cannot_be_cached() {
     make one wan22 --feature-cache fast && fail "a cache after the first block is accepted for a model of one block"
     has_message one.log '*' level=error "text~=1 block" || fail "the error does not name the number of blocks"
@@ -78,8 +84,6 @@ an_empty_interval_is_refused() {
 }
 check an_empty_interval_is_refused
 
-# reused LOG: prints which steps refreshed (R) and which reused (.)
-reused() { message_field message "$1" job-report "text~=cache " | grep -o "[R.][R.][R.]*"; }
 # several FOLDER RULE OPTIONS...: two ranks give the latents of one, reuse in the same steps, and
 # reuse at least once
 several() {
