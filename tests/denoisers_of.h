@@ -118,13 +118,6 @@ static const example denoisers_of[] = {
      "\"num_layers\":3,\"num_routed_experts\":4,\"num_activated_experts\":2,"
      "\"moe_intermediate_size\":6,\"n_shared_experts\":1}",
      {2, 2, 4, 4, 3}, 3, 6, true},
-    /* one block of two streams, which the next block joins */
-    {"{\"_class_name\":\"HiDreamImageTransformer2DModel\",\"num_attention_heads\":2,"
-     "\"attention_head_dim\":6,\"in_channels\":2,\"out_channels\":2,\"num_layers\":1,"
-     "\"num_single_layers\":2,\"caption_channels\":[5,3],\"text_emb_dim\":4,"
-     "\"num_routed_experts\":2,\"num_activated_experts\":1,\"axes_dims_rope\":[2,2,2],"
-     "\"llama_layers\":[0,1,0]}",
-     {2, 1, 4, 4, 3}, 3, 3, false},
     {"{\"_class_name\":\"Flux2Transformer2DModel\",\"num_attention_heads\":2,"
      "\"attention_head_dim\":8,\"in_channels\":8,\"num_layers\":2,\"num_single_layers\":2,"
      "\"joint_attention_dim\":5,\"timestep_guidance_channels\":4,\"axes_dims_rope\":[2,2,2,2]}",

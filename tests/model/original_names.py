@@ -255,6 +255,14 @@ def chroma(n):
         if n.startswith("distilled") else flux(n)
 
 
+def z_image(n):
+    n = sub(n, (r"^all_(x_embedder|final_layer)\.2-1", r"\1"), (r"attention\.norm_([qk])", r"attention.\1_norm"), (r"to_out\.0", "out"))
+    for i, part in enumerate(("to_q", "to_k", "to_v")):
+        if f"attention.{part}." in n:
+            return n.replace(part, "qkv"), i
+    return n
+
+
 def hunyuan15(n):
     n = sub(n, (r"^x_embedder", "img_in"), (r"^time_embed\.timestep_embedder\.linear_1", "time_in.mlp.0"),
             (r"^time_embed\.timestep_embedder\.linear_2", "time_in.mlp.2"), (r"^cond_type_embed", "cond_type_embedding"),
@@ -471,6 +479,15 @@ FAMILIES = {
                           ("qkv_multiscales", [[], [5]]))}),
     "wfvae": (as_it_is, {"_class_name": "WFVAEModel", "latent_dim": 2, "base_channels": 4, "encoder_num_resblocks": 1,
                          "encoder_energy_flow_hidden_size": 3, "decoder_num_resblocks": 1, "decoder_energy_flow_hidden_size": 4}),
+    "z_image": (z_image, {"_class_name": "ZImageTransformer2DModel", "dim": 48, "n_layers": 2, "n_refiner_layers": 1, "n_heads": 2, "in_channels": 4,
+                          "cap_feat_dim": 10, "axes_dims": [8, 8, 8], "t_embedder_mid_dim": 12}),
+    "qwen_image": (as_it_is, {"_class_name": "QwenImageTransformer2DModel", **TINY_DIT, "num_layers": 2, "in_channels": 16, "out_channels": 4,
+                              "joint_attention_dim": 10, "axes_dims_rope": [4, 6, 6]}),
+    "kandinsky5": (as_it_is, {"_class_name": "Kandinsky5Transformer3DModel", "in_visual_dim": 4, "out_visual_dim": 4, "in_text_dim": 10, "in_text_dim2": 6,
+                              "time_dim": 8, "model_dim": 24, "ff_dim": 32, "num_text_blocks": 1, "num_visual_blocks": 2, "axes_dims": [4, 4, 4]}),
+    "framepack": (as_it_is, {"_class_name": "HunyuanVideoFramepackTransformer3DModel", **TINY_DIT, "num_layers": 2, "num_single_layers": 2,
+                             "num_refiner_layers": 1, "in_channels": 4, "out_channels": 4, "text_embed_dim": 10, "pooled_projection_dim": 6,
+                             "image_proj_dim": 7, "rope_axes_dim": [4, 6, 6]}),
     "suv": (as_it_is, {"_class_name": "SparseUMMDiT", "num_layers": [2, 2, 2], "sparse_n": [1, 2, 1], "num_heads": 2, "head_dim": 16,
                        "in_channels": 4, "out_channels": 4, "timestep_embed_dim": 8, "caption_channels": 10, "pooled_projection_dim": 6}),
     "motif_video": (as_it_is, {"_class_name": "MotifVideoTransformer3DModel", **TINY_DIT, "num_layers": 2, "num_single_layers": 3,

@@ -430,8 +430,26 @@ static const weft_port_row ports[] = {
     {WEFT_PORT_PREDICTION, true,  "sample"},
 };
 
+/* Key mapping of single files (diffusers' from_single_file reads them): query, key and value are
+ * one layer. The norm after the last block is not a part of the model. */
+static const weft_rename_rule original[] = {
+    {"x_embedder",              "all_x_embedder.2-1"},
+    {"final_layer",             "all_final_layer.2-1"},
+    {"norm_final",              ""},
+#define BLOCKS(name)                                                                \
+    {name ".#.attention.qkv",    name ".#.attention.{to_q,to_k,to_v}"},             \
+    {name ".#.attention.out",    name ".#.attention.to_out.0"},                     \
+    {name ".#.attention.q_norm", name ".#.attention.norm_q"},                       \
+    {name ".#.attention.k_norm", name ".#.attention.norm_k"}
+    BLOCKS("layers"),
+    BLOCKS("noise_refiner"),
+    BLOCKS("context_refiner"),
+};
+
 static const weft_key_mapping mappings[] = {
-    {"diffusers", "cap_pad_token", NULL, 0},
+    {"diffusers", "layers.0.attention.to_q.weight", NULL, 0, .also = "cap_pad_token"},
+    {"original",  "layers.0.attention.qkv.weight", original, sizeof original / sizeof *original,
+     .no_adapters = true, .also = "cap_pad_token"},
 };
 
 static const weft_text_encoder_row text_encoders[] = {

@@ -373,8 +373,8 @@ static bool trace_front_sum(finder *f, weft_value v)
 }
 
 /* Blocks may add to more than the residual stream: mixtures of experts also sum their load, which
- * no value before the blocks begins. Where the front adds to a stream of its own (control blocks, an
- * encoder before decoder blocks), the signal is the last sum of that stream. */
+ * no value before the blocks begins. The front may have a stream of its own, such as control blocks
+ * or an encoder before decoder blocks. Then the signal is the last sum of that stream. */
 static void find_front_sum(finder *f)
 {
     for (int32_t k = 0; k < f->values; k++)

@@ -119,6 +119,12 @@ hunyuan_on_ranks() { # RULE
     several hunyuan $rule --parallel cp=2 --parallel context=ring
 }
 for rule in every:2,warm=0 block:0.9,warm=0; do check "hunyuan_on_ranks_$rule" hunyuan_on_ranks $rule; done
+hidream_on_ranks() {
+    make one hidream --feature-cache block:10,warm=0 || { cat one.log; fail "hidream: --feature-cache block:10"; }
+    several hidream block:10,warm=0 --parallel tp=2
+    several hidream block:10,warm=0 --parallel cp=2
+}
+check hidream_on_ranks
 
 # weft eval savings reports speed and similarity, as a table and as JSON
 eval_cache_measures_gain_and_loss() {
