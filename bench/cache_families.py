@@ -11,15 +11,18 @@ THRESHOLDS = [0.02, 0.03, 0.05, 0.07, 0.1, 0.12, 0.14, 0.16, 0.2, 0.25, 0.3, 0.4
 WAN = "num_layers: 6, num_attention_heads: 4, attention_head_dim: 24, ffn_dim: 384"
 FACE = ('motion_encoder_size: 16, motion_encoder_channel_sizes: {"4": 16, "8": 12, "16": 8}, motion_style_dim: 16, motion_dim: 8, '
         "motion_encoder_dim: 16, face_encoder_hidden_dim: 16, face_encoder_num_heads: 2, inject_face_latents_blocks: 2")
-MMDIT = "num_attention_heads: 4, attention_head_dim: 24, mlp_ratio: 4.0, rope_axes_dim: [8, 8, 8], num_refiner_layers: 1"
+MMDIT = "num_attention_heads: 4, attention_head_dim: 24, mlp_ratio: 4.0, rope_axes_dim: [8, 8, 8]"
+MOTIF = "enable_text_cross_attention_dual: true, enable_text_cross_attention_single: true"
 FLUX = "num_attention_heads: 4, attention_head_dim: 24, num_layers: 2, num_single_layers: 4, axes_dims_rope: [8, 8, 8]"
+COSMOS = ("num_attention_heads: 4, attention_head_dim: 24, text_embed_dim: 64, adaln_lora_dim: 24, extra_pos_embed_type: null, img_context_dim_in: 10, "
+          "img_context_dim_out: 96, use_crossattn_projection: true, crossattn_proj_in_channels: 64, encoder_hidden_states_channels: 64")
 FAMILIES = {  # name: class, config
     "wan": ("WanTransformer3DModel", WAN),
     "helios": ("HeliosTransformer3DModel", WAN + ", rope_dim: [8, 8, 8]"),
     "wan-animate": ("WanAnimateTransformer3DModel", WAN + ", " + FACE),
     "longcat": ("LongCatVideoTransformer3DModel", "depth: 6, num_heads: 4, hidden_size: 96, adaln_tembed_dim: 96"),
-    "motif": ("MotifVideoTransformer3DModel", "num_layers: 2, num_single_layers: 4, num_decoder_layers: 0, num_attention_heads: 4, attention_head_dim: 24, "
-              "mlp_ratio: 4.0, rope_axes_dim: [8, 8, 8], enable_text_cross_attention_dual: true, enable_text_cross_attention_single: true"),
+    "motif": ("MotifVideoTransformer3DModel", MMDIT + ", num_layers: 2, num_single_layers: 4, num_decoder_layers: 0, " + MOTIF),
+    "motif-decoder": ("MotifVideoTransformer3DModel", MMDIT + ", num_layers: 2, num_single_layers: 4, num_decoder_layers: 2, " + MOTIF),
     "kandinsky5": ("Kandinsky5Transformer3DModel", "num_text_blocks: 1, num_visual_blocks: 6, model_dim: 96, ff_dim: 384, time_dim: 96, "
                    "axes_dims: [8, 8, 8], in_text_dim2: 32"),
     "sana-video": ("SanaVideoTransformer3DModel", "num_layers: 6, num_attention_heads: 4, attention_head_dim: 24, num_cross_attention_heads: 4, "
@@ -28,8 +31,9 @@ FAMILIES = {  # name: class, config
     "open-sora-plan": ("OpenSoraT2V_v1_3", "num_layers: 6, num_attention_heads: 4, attention_head_dim: 24, sparse_n: 2"),
     "allegro": ("AllegroTransformer3DModel", "num_layers: 6, num_attention_heads: 4, attention_head_dim: 24"),
     "wan-vace": ("WanVACETransformer3DModel", WAN + ", vace_layers: [0, 2, 4]"),
-    "hunyuan15": ("HunyuanVideo15Transformer3DModel", MMDIT + ", num_layers: 6, text_embed_2_dim: 32, text_embed_2_hidden_dim: 32"),
-    "framepack": ("HunyuanVideoFramepackTransformer3DModel", MMDIT + ", num_layers: 2, num_single_layers: 4, pooled_projection_dim: 32"),
+    "cosmos-transfer": ("CosmosTransformer3DModel", "num_layers: 6, in_channels: 17, out_channels: 16, controlnet_block_every_n: 2, " + COSMOS +
+                        ", controlnet: {n_controlnet_blocks: 3, in_channels: 34, latent_channels: 18, model_channels: 96, " + COSMOS + "}"),
+    "hunyuan15": ("HunyuanVideo15Transformer3DModel", MMDIT + ", num_layers: 6, num_refiner_layers: 1, text_embed_2_dim: 32, text_embed_2_hidden_dim: 32"),
     "moe": ("WeftMoeTransformer3DModel", WAN + ", num_routed_experts: 8, num_activated_experts: 2, moe_intermediate_size: 96, n_shared_experts: 1"),
     "qwen-image": ("QwenImageTransformer2DModel", "num_layers: 6, num_attention_heads: 4, attention_head_dim: 24, axes_dims_rope: [8, 8, 8]"),
     "flux": ("FluxTransformer2DModel", FLUX + ", pooled_projection_dim: 32"),
@@ -37,9 +41,10 @@ FAMILIES = {  # name: class, config
     "chroma": ("ChromaTransformer2DModel", FLUX + ", approximator_hidden_dim: 96, approximator_layers: 2"),
     "z-image": ("ZImageTransformer2DModel", "dim: 96, n_layers: 6, n_refiner_layers: 1, n_heads: 4, axes_dims: [8, 8, 8]"),
 }
-POOLED = {"kandinsky5", "hunyuan15", "framepack", "flux"}  # families with a second text encoder
+LABELS = {"motif-decoder": " with decoder blocks", "cosmos-transfer": " with a control branch"}
+POOLED = {"kandinsky5", "hunyuan15", "flux"}  # families with a second text encoder
 IMAGES = {"qwen-image", "flux", "flux2", "chroma", "z-image"}
-SETS = {"wan-vace": 1, "wan-animate": 2}  # families with a control video, and with a face as well
+SETS = {"wan-vace": 1, "cosmos-transfer": 1, "wan-animate": 2}  # families with a control video, and with a face as well
 CONFIG = """out: {name}
 data: {{path: {clips}, fps: 12, latents: {latents}}}
 autoencoder: {{weights: {demo}/vae/model/vae}}
@@ -100,9 +105,7 @@ def train(name):
 
 
 def inputs(name):
-    """Options of the videos: their size, and the image, the poses and the face of the first clip."""
-    if name == "framepack":
-        return ["--frames", "37"]  # one section
+    """The image, the poses and the face of the first clip."""
     if name not in SETS:
         return []
     clip = sorted(os.listdir("poses/clips"))[0]
@@ -149,7 +152,7 @@ table = []
 for name in names:
     train(name)
     rows = compare(name)
-    table.append([FAMILIES[name][0]] + show(largest(rows, CONSERVATIVE)) + show(largest(rows, FAST)))
+    table.append([FAMILIES[name][0] + LABELS.get(name, "")] + show(largest(rows, CONSERVATIVE)) + show(largest(rows, FAST)))
 each = "{} threshold", "{} reused %", "{} gain by FLOPs", "{} PSNR dB", "{} lowest PSNR dB"
 columns = ["family"] + [c.format(kind) for kind in ("conservative", "fast") for c in each]
 print("\n| " + " | ".join(columns) + " |\n" + "|---" * len(columns) + "|")

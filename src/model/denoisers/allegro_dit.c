@@ -344,9 +344,16 @@ static const weft_text_encoder_row text_encoders[] = {
          "signature, watermark, username, blurry. "},
 };
 
+/* Feature cache rule: the change of the first block's residual, measured on models of six blocks
+ * relative to Wan (bench/cache.md). */
+static const weft_feature_cache_row caches[] = {
+    {NULL, 0, WEFT_SIGNAL_BLOCK, {0}, 0.1, 0.2, 0},
+};
+
 const weft_family weft_family_allegro_dit = {
     .class_name = "AllegroTransformer3DModel", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
+    .cache = caches, .caches = sizeof caches / sizeof *caches,
     .library = "diffusers", .pipeline = "AllegroPipeline",
     .marks = {"interpolation_scale_t", "caption_channels"},
     .config_bytes = sizeof(allegro), .field = fields, .fields = sizeof fields / sizeof *fields,
@@ -356,12 +363,6 @@ const weft_family weft_family_allegro_dit = {
     .text_encoder = text_encoders, .text_encoders = sizeof text_encoders / sizeof *text_encoders,
     .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
     .recipe = weft_split_per_head, .recipes = WEFT_SPLIT_CROSS_LISTS,
-};
-
-/* Feature cache rule: the change of the first block's residual, measured on a model of six blocks
- * relative to Wan (bench/cache.md). */
-static const weft_feature_cache_row caches[] = {
-    {NULL, 0, WEFT_SIGNAL_BLOCK, {0}, 0.1, 0.2, 0},
 };
 
 const weft_family weft_family_opensoraplan_dit = {

@@ -270,9 +270,16 @@ static const weft_text_encoder_row text_encoders[] = {
      .seen_padding = 1},
 };
 
+/* Feature cache rule: the change of the first block's residual, measured on a model of six blocks
+ * relative to Wan (bench/cache.md). */
+static const weft_feature_cache_row caches[] = {
+    {NULL, 0, WEFT_SIGNAL_BLOCK, {0}, 0.1, 0.2, 0},
+};
+
 const weft_family weft_family_chroma_dit = {
     .class_name = "ChromaTransformer2DModel", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
+    .cache = caches, .caches = sizeof caches / sizeof *caches,
     .library = "diffusers", .pipeline = "ChromaPipeline", .autoencoder = "AutoencoderKL",
     .marks = {"approximator_layers", "num_single_layers"},
     .config_bytes = sizeof(chroma), .field = fields, .fields = sizeof fields / sizeof *fields,

@@ -446,9 +446,16 @@ static const weft_text_encoder_row text_encoders[] = {
      .after = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n", .fits = is_klein},
 };
 
+/* Feature cache rule: the change of the first block's residual, measured on a model of six blocks
+ * relative to Wan (bench/cache.md). */
+static const weft_feature_cache_row caches[] = {
+    {NULL, 0, WEFT_SIGNAL_BLOCK, {0}, 0.1, 0.2, 0},
+};
+
 const weft_family weft_family_flux2_dit = {
     .class_name = "Flux2Transformer2DModel", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
+    .cache = caches, .caches = sizeof caches / sizeof *caches,
     .library = "diffusers", .pipeline = "Flux2Pipeline", .pipeline_of = pipeline_of,
     .autoencoder = "AutoencoderKLFlux2",
     .marks = {"timestep_guidance_channels", "num_single_layers"},

@@ -239,9 +239,15 @@ static const weft_text_encoder_row text_encoders[] = {
      .own_side = true},
 };
 
-/* Feature cache rule: the change of the first block's residual, measured on a model of six blocks
+/* Feature cache rule: the change of the first block's residual, measured on models of six blocks
  * relative to Wan (bench/cache.md). */
+static bool has_decoder(const void *config)
+{
+    const motif_video *c = config;
+    return c->decoder_layers > 0;
+}
 static const weft_feature_cache_row caches[] = {
+    {has_decoder, 0, WEFT_SIGNAL_BLOCK, {0}, 0.03, 0.08, 0},
     {NULL, 0, WEFT_SIGNAL_BLOCK, {0}, 0.07, 0.13, 0},
 };
 

@@ -140,9 +140,17 @@ static const weft_key_mapping mappings[] = {
     {"original", "vace_blocks.0.before_proj.weight", original, sizeof original / sizeof *original},
 };
 
+/* Feature cache rule: the change of the first block's residual, measured on a model of six blocks
+ * relative to Wan (bench/cache.md). It is small, because the first control block also adds the
+ * control, which does not change. */
+static const weft_feature_cache_row caches[] = {
+    {NULL, 0, WEFT_SIGNAL_BLOCK, {0}, 0.02, 0.04, 0},
+};
+
 const weft_family weft_family_wan_vace_dit = {
     .class_name = "WanVACETransformer3DModel", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
+    .cache = caches, .caches = sizeof caches / sizeof *caches,
     .library = "diffusers", .pipeline = "WanVACEPipeline", .autoencoder = "AutoencoderKLWan",
     .marks = {"num_attention_heads", "vace_layers"},
     .config_bytes = sizeof(vace), .field = fields, .fields = sizeof fields / sizeof *fields,

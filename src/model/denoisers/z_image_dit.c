@@ -478,9 +478,16 @@ static const weft_recipe_list
     cp = {"cp", "context parallel, tokens into heads", cp_rows, sizeof cp_rows / sizeof *cp_rows};
 static const weft_recipe_list *const recipes[] = {&tp, &cp};
 
+/* Feature cache rule: the change of the first block's residual, measured on a model of six blocks
+ * relative to Wan (bench/cache.md). */
+static const weft_feature_cache_row caches[] = {
+    {NULL, 0, WEFT_SIGNAL_BLOCK, {0}, 0.02, 0.04, 0},
+};
+
 const weft_family weft_family_z_image_dit = {
     .class_name = "ZImageTransformer2DModel", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
+    .cache = caches, .caches = sizeof caches / sizeof *caches,
     .library = "diffusers", .pipeline = "ZImagePipeline", .autoencoder = "AutoencoderKL",
     .marks = {"cap_feat_dim", "n_refiner_layers"},
     .config_bytes = sizeof(z_image), .field = fields, .fields = sizeof fields / sizeof *fields,

@@ -63,6 +63,14 @@ measured_rules_run() { # NAME THRESHOLD
 check measured_rules_run_longcat measured_rules_run longcat 0.2
 check measured_rules_run_sana measured_rules_run sana 0.16
 check measured_rules_run_wan_animate measured_rules_run wan_animate 0.2
+check measured_rules_run_wan_vace measured_rules_run wan_vace 0.04
+check measured_rules_run_cosmos25_transfer measured_rules_run cosmos25_transfer 0.09
+check measured_rules_run_motif measured_rules_run motif 0.08
+check measured_rules_run_hunyuan15 measured_rules_run hunyuan15 0.2
+check measured_rules_run_qwen_image measured_rules_run qwen_image 0.2
+check measured_rules_run_flux2 measured_rules_run flux2 0.2
+check measured_rules_run_chroma measured_rules_run chroma 0.2
+check measured_rules_run_z_image measured_rules_run z_image 0.04
 # Blocks add to the main stream only after blocks with a stream of their own: control blocks of Wan
 # VACE, the encoder of Motif-Video. With experts, blocks also sum their load (HiDream-I1).
 first_block_has_a_stream_of_its_own() { # NAME

@@ -284,6 +284,12 @@ Test(reuse, what_is_no_sum_is_refused)
                                                          .time = "batch.timestep"};
         cr_expect_eq(weft_pass_feature_cache(g, &setup, &r), WEFT_E_UNSUPPORTED, "%.50s",
                      others[i].config);
+        /* but their attention can be reused */
+        weft_feature_cache_programs_setup attention = setup;
+        attention.what = WEFT_FEATURE_CACHE_ATTENTION;
+        cr_expect_eq(weft_pass_feature_cache(g, &attention, &r), WEFT_OK, "%.50s: %s",
+                     others[i].config, weft_error_message());
+        weft_feature_cache_programs_free(&r);
         weft_graph_free(g);
     }
     weft_graph *g = denoiser_graph(&denoisers_of[0]);
