@@ -143,8 +143,8 @@ for name, colour in ("red", (200, 30, 30)), ("blue", (20, 40, 220)):
 PY
 }
 # each_family BASE.yaml COMMAND: for every model family whose only inputs are latents, a timestep
-# and text, writes CLASS.yaml (BASE.yaml with that transformer) and checks COMMAND CLASS
-# [OPTIONS...]. BASE.yaml has the WanTransformer3DModel of write_configs.
+# and text, writes CLASS.yaml (BASE.yaml with that transformer; images: of one frame) and checks
+# COMMAND CLASS [OPTIONS...]. BASE.yaml has the WanTransformer3DModel of write_configs.
 each_family() {
     local base=$1 command=$2
     family() { # CLASS CONFIG [OPTIONS...]
@@ -167,11 +167,24 @@ each_family() {
     family HeliosTransformer3DModel '{num_layers: 2, num_attention_heads: 2, attention_head_dim: 12, rope_dim: [4, 4, 4], ffn_dim: 64, freq_dim: 32}'
     family CausalWanTransformer3DModel '{num_layers: 2, num_attention_heads: 2, attention_head_dim: 12, ffn_dim: 64, freq_dim: 32, num_frames_per_block: 1}'
     family STDiT3 '{depth: 2, num_heads: 2, hidden_size: 32, pred_sigma: false}'
+    family AllegroTransformer3DModel '{num_layers: 2, num_attention_heads: 2, attention_head_dim: 12}'
+    # images
+    local flux='in_channels: 16, num_layers: 1, num_single_layers: 1, num_attention_heads: 2, attention_head_dim: 12'
+    sed 's/frames: [0-9]*/frames: 1/' "$base" >images.yaml
+    base=images.yaml
+    family QwenImageTransformer2DModel '{num_layers: 2, in_channels: 16, out_channels: 4, num_attention_heads: 2, attention_head_dim: 12, axes_dims_rope: [4, 4, 4]}'
+    family Flux2Transformer2DModel "{num_layers: 1, num_single_layers: 1, num_attention_heads: 2, attention_head_dim: 16, timestep_guidance_channels: 16, axes_dims_rope: [4, 4, 4, 4]}"
+    family ChromaTransformer2DModel "{$flux, axes_dims_rope: [4, 4, 4], approximator_num_channels: 16, approximator_hidden_dim: 32, approximator_layers: 1}"
+    family ZImageTransformer2DModel '{dim: 32, n_layers: 2, n_refiner_layers: 1, n_heads: 2, axes_dims: [4, 6, 6], t_embedder_mid_dim: 32}'
+    base=$1
     # two encoders, the second for the pooled vector; the embedded guidance scale is an input
     sed 's/^optimizer:/  - {class: WeftBytesEncoder, config: {dim: 12, num_heads: 2, num_layers: 1, ffn_dim: 32, max_length: 32}}\n&/' "$base" >two_encoders.yaml
     base=two_encoders.yaml
     family HunyuanVideoTransformer3DModel '{num_layers: 1, num_single_layers: 1, num_refiner_layers: 1, num_attention_heads: 2, attention_head_dim: 16, rope_axes_dim: [4, 6, 6], pooled_projection_dim: 12}'
     family SparseUMMDiT '{num_layers: [2, 2, 2], sparse_n: [1, 2, 1], num_heads: 2, head_dim: 16, timestep_embed_dim: 16, pooled_projection_dim: 12}'
+    family HunyuanVideo15Transformer3DModel '{num_layers: 2, num_refiner_layers: 1, num_attention_heads: 2, attention_head_dim: 12, rope_axes_dim: [4, 4, 4], text_embed_2_dim: 12, text_embed_2_hidden_dim: 16}'
+    sed 's/frames: [0-9]*/frames: 1/' "$base" >images_of_two.yaml
+    base=images_of_two.yaml family FluxTransformer2DModel "{$flux, axes_dims_rope: [4, 4, 4], pooled_projection_dim: 12}"
     family Kandinsky5Transformer3DModel '{num_text_blocks: 1, num_visual_blocks: 2, model_dim: 24, ff_dim: 64, time_dim: 16, axes_dims: [4, 4, 4], in_text_dim2: 12}'
 }
 # write_update_config: writes update.yaml, dit.yaml for the runs that same_updates compares.
