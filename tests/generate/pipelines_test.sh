@@ -103,4 +103,10 @@ for variant in image video kept; do
     check "longcat_${variant}_by_ranks_of_sp" by_ranks longcat $variant --parallel tp=2 --parallel sequence_parallel=true
     check "longcat_${variant}_by_ranks_of_ring" by_ranks longcat $variant --parallel cp=2 --parallel context=ring
 done
+# Families whose generation has no test of ranks of its own.
+for name in wan_vace hunyuan15 framepack skyreels chronoedit cosmos25 cosmos25_transfer kandinsky5 sana qwen_image flux2 chroma z_image; do
+    for axis in tp cp; do check "${name}_by_ranks_of_$axis" by_ranks $name "" --parallel $axis=2; done
+    case $name in sana | z_image) continue ;; esac # have no ring
+    check "${name}_by_ranks_of_ring" by_ranks $name "" --parallel cp=2 --parallel context=ring
+done
 finish
