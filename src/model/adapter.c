@@ -606,7 +606,7 @@ weft_status weft_adapter_pairs(const weft_adapter *a, const char *prefix, weft_a
     WEFT_TRY(WEFT_ALLOCATED(made, "the adapter"));
     for (int64_t i = 0, blocks; i < a->deltas; i += blocks) {
         blocks = 1;
-        while (i + blocks < a->deltas && a->delta[i + blocks].row > 0)
+        while (i + blocks < a->deltas && a->delta[i + blocks].down_first > 0)
             blocks++;
         WEFT_GO(take_pair(a, &a->delta[i], blocks, prefix, &made[pairs++]));
     }

@@ -127,6 +127,27 @@ Test(adapter, fused_module_is_cut)
     weft_graph_free(g);
 }
 
+/* A first block without rows belongs to the pair of the blocks after it. */
+Test(adapter, a_block_without_rows_is_part_of_its_pair)
+{
+    weft_graph *g = small();
+    weft_adapter *a;
+    weft_adapter_pair *pair;
+    int64_t pairs;
+    cr_assert_eq(OPEN(g, &a, {"blocks.0.attn.to_k.lora_down.weight", 2, {2, 3}, 1},
+                      {"blocks.0.attn.to_k.lora_up.blocks.0.weight", 2, {0, 1}, 0},
+                      {"blocks.0.attn.to_k.lora_up.blocks.1.weight", 2, {4, 1}, 10}),
+                 WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_adapter_pairs(a, "t.", &pair, &pairs), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(pairs, 1, "%d pairs", (int)pairs);
+    cr_assert(pair[0].rank == 2 && pair[0].rows == 4 && pair[0].columns == 3);
+    expect(pair[0].down, 6, (float[]){1, 2, 3, 4, 5, 6});
+    expect(pair[0].up, 8, (float[]){0, 10, 0, 11, 0, 12, 0, 13});
+    weft_adapter_pairs_free(pair, pairs);
+    weft_adapter_close(a);
+    weft_graph_free(g);
+}
+
 /* Rows 0 1 2 3 of the file are rows 2 3 0 1 of the model; alpha 4 over rank 2 doubles. */
 Test(adapter, turned_halves_alpha_and_bias)
 {
