@@ -12,23 +12,28 @@
 typedef struct member {
     const char *name;
     size_t offset;
-    bool counts; /* int64_t, else double */
+    bool counts;  /* int64_t, else double */
+    double least; /* smallest legal value */
 } member;
 
 #define SECONDS(type, field)                                                                       \
     {                                                                                              \
-#field, offsetof(type, field), false                                                       \
+        .name = #field, .offset = offsetof(type, field)                                            \
+    }
+#define DIFFERENCE(type, field)                                                                    \
+    {                                                                                              \
+        .name = #field, .offset = offsetof(type, field), .least = -INFINITY                        \
     }
 #define COUNT(type, field)                                                                         \
     {                                                                                              \
-#field, offsetof(type, field), true                                                        \
+        .name = #field, .offset = offsetof(type, field), .counts = true                            \
     }
 
 static const member all[] = {
     SECONDS(weft_learned_seconds, retire), COUNT(weft_learned_seconds, retires),
     SECONDS(weft_learned_seconds, start),  SECONDS(weft_learned_seconds, stop),
     SECONDS(weft_learned_seconds, cold),   COUNT(weft_learned_seconds, starts),
-    SECONDS(weft_learned_seconds, pace),   SECONDS(weft_learned_seconds, finish),
+    SECONDS(weft_learned_seconds, pace),   DIFFERENCE(weft_learned_seconds, finish),
     COUNT(weft_learned_seconds, paced)};
 
 /* The fit of a number of ranks follows from its runs. */
@@ -59,8 +64,8 @@ static bool read_members(const json_t *json, const member *members, int count, v
             *(int64_t *)at = json_integer_value(value);
         else
             *(double *)at = json_number_value(value);
-        ok = members[i].counts ? json_is_integer(value) && json_integer_value(value) >= 0
-                               : json_is_number(value) && isfinite(json_number_value(value));
+        ok = (members[i].counts ? json_is_integer(value) : json_is_number(value)) &&
+             isfinite(json_number_value(value)) && json_number_value(value) >= members[i].least;
     }
     return ok;
 }

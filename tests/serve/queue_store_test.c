@@ -712,6 +712,29 @@ Test(queue_store, learned_seconds_survive_reopening)
     weft_queue_store_close(s);
 }
 
+/* The seconds of a video's end are a difference, which may be negative. Others are not. */
+Test(queue_store, negative_learned_seconds_are_refused)
+{
+    static const char *const name[] = {"retire", "start", "stop", "cold", "pace", "warm", "ending"};
+    const weft_learned_seconds l = learned_from(2);
+    weft_learned_seconds read;
+    weft_buf text = {0};
+    cr_assert_eq(weft_learned_seconds_write(&l, &text), WEFT_OK);
+    cr_assert(weft_learned_seconds_read(text.data, &read) && read.finish == l.finish);
+    for (int i = 0; i < (int)(sizeof name / sizeof *name); i++) {
+        char key[20], changed[4096];
+        snprintf(key, sizeof key, "\"%s\":", name[i]);
+        const char *at = strstr(text.data, key);
+        cr_assert_not_null(at, "%s", key);
+        at += strlen(key);
+        snprintf(changed, sizeof changed, "%.*s-0.5%s", (int)(at - text.data), text.data,
+                 at + strspn(at, "0123456789.e-"));
+        cr_assert_not(weft_learned_seconds_read(changed, &read), "%s", changed);
+        cr_assert(read.pace == 0 && read.starts == 0);
+    }
+    weft_buf_free(&text);
+}
+
 /* Version 5 stored no learned seconds. */
 Test(queue_store, version_5_is_updated)
 {
