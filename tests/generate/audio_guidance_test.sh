@@ -45,6 +45,16 @@ the_sound_is_rescaled_alone() {
     sound_differs scaled rescaled
 }
 check the_sound_is_rescaled_alone
+# 0 is a scale of its own: the sound is not perturbed while the video is.
+the_sound_is_without_perturbation() {
+    local perturbed=(--stg-scale 2 --stg-blocks 0 --latents-npy)
+    generate same "${perturbed[@]}" || { cat same.log; fail "as the video"; }
+    generate given "${perturbed[@]}" --audio-stg-scale 2 || { cat given.log; fail "the scale of the video"; }
+    generate without "${perturbed[@]}" --audio-stg-scale 0 || { cat without.log; fail "--audio-stg-scale 0"; }
+    cmp same.audio-latents.npy given.audio-latents.npy || fail "the default is not the scale of the video"
+    sound_differs same without
+}
+check the_sound_is_without_perturbation
 a_method_without_guidance_is_refused() {
     generate none --guidance-method none --audio-guidance-scale 4 && fail "accepted"
     has_message none.log option-no-effect key=--audio-guidance-scale value=4 text~=none || { cat none.log; fail "the error"; }

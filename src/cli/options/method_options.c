@@ -274,7 +274,9 @@ static weft_status read_scales(const weft_args *args, weft_generator_options *o)
     WEFT_TRY(weft_args_f64(args, "--audio-guidance-scale", 0, 100, &o->audio_guidance));
     WEFT_TRY(weft_args_f64(args, "--audio-guidance-rescale", 0, 1, &o->audio_guidance_rescale));
     WEFT_TRY(weft_args_f64(args, "--stg-scale", 0, 100, &o->stg_scale));
-    WEFT_TRY(weft_args_f64(args, "--audio-stg-scale", 0, 100, &o->audio_stg_scale));
+    o->audio_stg_given = weft_args_flag(args, "--audio-stg-scale");
+    if (o->audio_stg_given)
+        WEFT_TRY(weft_args_f64(args, "--audio-stg-scale", 0, 100, &o->audio_stg_scale));
     WEFT_TRY(weft_args_f64(args, "--modality-scale", 0, 100, &o->modality_scale));
     WEFT_TRY(weft_args_f64(args, "--audio-modality-scale", 0, 100, &o->audio_modality_scale));
     WEFT_TRY(read_blocks(weft_args_string(args, "--stg-blocks"), o));

@@ -152,7 +152,8 @@ const char *weft_args_method_given(const weft_args *args, const weft_option *opt
     {"--stg-blocks", "N,N,...", NULL, \
      "blocks of the transformer, from 0, that --stg-scale perturbs (LTX-2.3: 28)", \
      .group = "guidance"}, \
-    {"--audio-stg-scale", "G", "0", "--stg-scale of the sound. 0: as --stg-scale", \
+    {"--audio-stg-scale", "G", NULL, \
+     "--stg-scale of the sound; by default as --stg-scale", \
      .group = "guidance"}, \
     {"--modality-scale", "G", "1", \
      "guidance by isolated streams: scale of the difference to another pass without attention " \

@@ -54,12 +54,12 @@ typedef struct weft_generator_options {
     double audio_guidance;                /* guidance scale of the sound; 0: the same scale */
     /* Scale of the differences to a pass without self-attention in the blocks stg_blocks (0: none),
      * and to a pass without attention between video and sound (0 or 1: none). audio_*: of the
-     * sound; 0: the same scale */
+     * sound; audio_stg_scale not given, audio_modality_scale 0: the same scale */
     double stg_scale, audio_stg_scale, modality_scale, audio_modality_scale;
     double audio_guidance_rescale; /* guidance rescale of the sound; 0: the same share */
     /* blocks from 0, then -1; read until the graphs are built */
     int64_t stg_blocks[WEFT_MAX_STG_BLOCKS + 1];
-    bool stg_blocks_given;
+    bool stg_blocks_given, audio_stg_given;
     double control_scale; /* strength of the control; 0: 1, as in training */
     const char *negative; /* negative prompt; NULL: the empty text */
     double guidance_low;  /* guidance scale below `boundary`; 0: the same scale */

@@ -441,7 +441,7 @@ static weft_status check_no_sound(const weft_generator *p)
     const weft_generator_options *o = &p->options;
     const weft_given sound[] = {{"--audio-guidance-scale", o->audio_guidance > 0},
                                 {"--audio-guidance-rescale", o->audio_guidance_rescale > 0},
-                                {"--audio-stg-scale", o->audio_stg_scale > 0},
+                                {"--audio-stg-scale", o->audio_stg_given},
                                 {"--audio-modality-scale", o->audio_modality_scale > 0}};
     const char *given = weft_first_given(sound, WEFT_COUNT(sound));
     return given ? weft_error(WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = given),

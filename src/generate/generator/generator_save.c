@@ -43,29 +43,43 @@ static weft_status add_stages(const weft_generator *p, json_t *to)
                                             : WEFT_OK;
 }
 
-/* Adds the scales of the weakened branches. Without such a branch the scales have no effect, and
- * states without their fields resume. */
-static weft_status add_weakened(const weft_generator *p, json_t *to)
+typedef struct stored_real {
+    const char *key;
+    double value;
+    bool stored;
+} stored_real;
+
+static weft_status add_stored(const stored_real *list, int count, json_t *to)
+{
+    for (int i = 0; i < count; i++)
+        if (list[i].stored)
+            WEFT_TRY(add(to, list[i].key, json_real(list[i].value)));
+    return WEFT_OK;
+}
+
+/* Adds numbers that states of runs without them lack. Scales of weakened branches have no effect
+ * without such a branch. */
+static weft_status add_given(const weft_generator *p, json_t *to)
 {
     const weft_generator_options *o = &p->options;
-    const struct {
-        const char *key;
-        double value;
-    } scale[] = {{"stg_scale", o->stg_scale},
-                 {"audio_stg_scale", o->audio_stg_scale},
-                 {"modality_scale", o->modality_scale},
-                 {"audio_modality_scale", o->audio_modality_scale}};
-    if (p->shape.branches <= p->trajectory.guidance->rows)
-        return WEFT_OK;
-    for (int i = 0; i < WEFT_COUNT(scale); i++)
-        if (scale[i].value > 0)
-            WEFT_TRY(add(to, scale[i].key, json_real(scale[i].value)));
+    const bool weakened = p->shape.branches > p->trajectory.guidance->rows;
+    const stored_real list[] = {
+        {"audio_guidance", o->audio_guidance, o->audio_guidance > 0},
+        {"audio_guidance_rescale", o->audio_guidance_rescale, o->audio_guidance_rescale > 0},
+        {"stg_scale", o->stg_scale, weakened && o->stg_scale > 0},
+        {"audio_stg_scale", o->audio_stg_scale, weakened && o->audio_stg_given},
+        {"modality_scale", o->modality_scale, weakened && o->modality_scale > 0},
+        {"audio_modality_scale", o->audio_modality_scale, weakened && o->audio_modality_scale > 0},
+        {"control_scale", o->control_scale, o->control_scale > 0 && o->control_scale != 1},
+        {"decode_timestep", o->decode_time.timestep, o->decode_time.timestep > 0},
+        {"decode_noise_scale", o->decode_time.noise, o->decode_time.noise > 0}};
+    WEFT_TRY(add_stored(list, WEFT_COUNT(list), to));
     if (!p->shape.perturbed_branch)
         return WEFT_OK;
-    json_t *list = json_array();
+    json_t *blocks = json_array();
     for (const int64_t *block = o->stg_blocks; *block >= 0; block++)
-        json_array_append_new(list, json_integer(*block));
-    return add(to, "stg_blocks", list);
+        json_array_append_new(blocks, json_integer(*block));
+    return add(to, "stg_blocks", blocks);
 }
 
 static weft_status add_numbers(const weft_generator *p, json_t *to)
@@ -107,17 +121,7 @@ static weft_status add_numbers(const weft_generator *p, json_t *to)
     WEFT_TRY(add_schedule(&o->timestep_schedule, to));
     if (o->vae_products == WEFT_PRODUCTS_TF32)
         WEFT_TRY(add(to, "vae_tf32", json_true()));
-    if (o->audio_guidance > 0)
-        WEFT_TRY(add(to, "audio_guidance", json_real(o->audio_guidance)));
-    if (o->audio_guidance_rescale > 0)
-        WEFT_TRY(add(to, "audio_guidance_rescale", json_real(o->audio_guidance_rescale)));
-    WEFT_TRY(add_weakened(p, to));
-    if (o->control_scale > 0 && o->control_scale != 1)
-        WEFT_TRY(add(to, "control_scale", json_real(o->control_scale)));
-    if (o->decode_time.timestep > 0)
-        WEFT_TRY(add(to, "decode_timestep", json_real(o->decode_time.timestep)));
-    if (o->decode_time.noise > 0)
-        WEFT_TRY(add(to, "decode_noise_scale", json_real(o->decode_time.noise)));
+    WEFT_TRY(add_given(p, to));
     if (p->shape.lead)
         WEFT_TRY(add(to, "lead", json_integer(p->shape.lead)));
     if (p->options.frame_lag)

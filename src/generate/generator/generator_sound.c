@@ -33,7 +33,7 @@ void weft_generator_take_weakened(weft_generator *p, weft_program *program)
         weft_generator_take_both(p, program, (int)b, weakened_at(p, b));
 }
 
-/* Sets the scales of the sound, each 0 for the same as of the video. */
+/* Sets the scales of the sound. Scales that are not given are those of the video. */
 static void take_sound_scales(const weft_generator_options *o, weft_guidance_params *sound)
 {
     sound->size[0] = 0; /* no frames of tokens */
@@ -41,7 +41,7 @@ static void take_sound_scales(const weft_generator_options *o, weft_guidance_par
         sound->scale = sound->low_scale = o->audio_guidance;
     if (o->audio_guidance_rescale > 0)
         sound->rescale = o->audio_guidance_rescale;
-    if (o->audio_stg_scale > 0)
+    if (o->audio_stg_given)
         sound->pass[0].weight = o->audio_stg_scale;
     if (o->audio_modality_scale > 0)
         sound->pass[1].weight = o->audio_modality_scale - 1;
