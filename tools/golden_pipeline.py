@@ -37,6 +37,7 @@ of weft needs them.
     wan_ti2v  the latents of the image in place of the first frame, a timestep per token
     kandinsky5  Qwen2.5-VL in a template of 128 tokens, whose texts have different lengths, and CLIP's
               pooled vector; empty channels of a first frame
+    kandinsky5_nabla  attention over chosen blocks, in a folder of its own
     kandinsky5_i2v  a variant of the same folder with an image, in the first frame and on channels
     wan_over  video-to-video (strength 0.7)
     wan_vace  a control video with a mask; both differ from frame to frame
@@ -188,7 +189,7 @@ def framepack_variants():
                              last_image=last, **FRAMEPACK)
     variant("framepack", "last", made, prompt=PROMPT, negative=NEGATIVE, true_cfg_scale=2.0, num_frames=61, window=12, **FRAMEPACK)
     given("framepack", image_last=image, last_image_last=last)
-def kandinsky5_pipe(kind):
+def kandinsky5_pipe(kind, **blocks):
     from diffusers import Kandinsky5Transformer3DModel
     from golden_kandinsky5 import keep_f32
     from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
@@ -196,7 +197,7 @@ def kandinsky5_pipe(kind):
     torch.manual_seed(0)
     transformer = weights(Kandinsky5Transformer3DModel(in_visual_dim=4, out_visual_dim=4, in_text_dim=16, in_text_dim2=12, time_dim=8,
                                                        model_dim=24, ff_dim=32, num_text_blocks=1, num_visual_blocks=2, axes_dims=(4, 4, 4),
-                                                       visual_cond=True), 1)
+                                                       visual_cond=True, **blocks), 1)
     vae = weights(AutoencoderKLHunyuanVideo(latent_channels=4, block_out_channels=(8, 8, 8, 8), layers_per_block=1, norm_num_groups=4), 2)
     text = weights(Qwen2_5_VLForConditionalGeneration(Qwen2_5_VLConfig(
         text_config=dict(vocab_size=264, hidden_size=16, intermediate_size=32, num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1,
@@ -221,6 +222,22 @@ def kandinsky5():
     made = pipe(prompt=PROMPT, negative_prompt=NEGATIVE, latents=given, output_type="latent", **asked).frames.permute(0, 4, 1, 2, 3)
     save(pipe, "kandinsky5", begin, made, prompt=PROMPT, negative=NEGATIVE, **asked)
     pipe.tokenizer.made.save_pretrained(f"{OUT}/kandinsky5/tokenizer")
+
+
+def kandinsky5_nabla():
+    """Three latent frames of 16 by 32: two blocks of 8 by 8 tokens each."""
+    from diffusers import Kandinsky5T2VPipeline
+    from golden_kandinsky5 import MARGIN, mask_densely
+    pipe = kandinsky5_pipe(Kandinsky5T2VPipeline, attention_type="nabla", attention_P=0.5, attention_wT=1, attention_wH=1, attention_wW=1,
+                           attention_add_sta=True, attention_method="topcdf")
+    mask_densely()
+    begin = noise(4, 3, 16, 32)
+    asked = dict(height=128, width=256, num_frames=9, num_inference_steps=4, guidance_scale=3.0)
+    given = torch.cat([begin.permute(0, 2, 3, 4, 1), torch.zeros(1, 3, 16, 32, 5)], -1)
+    made = pipe(prompt=PROMPT, negative_prompt=NEGATIVE, latents=given, output_type="latent", **asked).frames.permute(0, 4, 1, 2, 3)
+    assert min(MARGIN) > 1e-5, min(MARGIN)
+    save(pipe, "kandinsky5_nabla", begin, made, prompt=PROMPT, negative=NEGATIVE, **asked)
+    pipe.tokenizer.made.save_pretrained(f"{OUT}/kandinsky5_nabla/tokenizer")
 
 
 def kandinsky5_i2v():
@@ -946,7 +963,7 @@ def latte_variants():
 
 
 os.makedirs(OUT, exist_ok=True)
-for make in framepack, framepack_variants, wan22, hunyuan, kandinsky5, kandinsky5_i2v, hunyuan_i2v, hunyuan_replace, flux, chroma, z_image, qwen_image, hidream, hunyuan_dit, latte, wan_i2v, wan_flf, wan_ti2v, wan_over, wan_vace, skyreels, skyreels_variants, chronoedit, chronoedit_variants, ltx_i2v, ltx_timed, mochi, cog_i2v, cog_control, flux_control, cog15, cog15_i2v, cosmos2, \
+for make in framepack, framepack_variants, wan22, hunyuan, kandinsky5, kandinsky5_i2v, kandinsky5_nabla, hunyuan_i2v, hunyuan_replace, flux, chroma, z_image, qwen_image, hidream, hunyuan_dit, latte, wan_i2v, wan_flf, wan_ti2v, wan_over, wan_vace, skyreels, skyreels_variants, chronoedit, chronoedit_variants, ltx_i2v, ltx_timed, mochi, cog_i2v, cog_control, flux_control, cog15, cog15_i2v, cosmos2, \
         hunyuan_dit_11, hunyuan15, hunyuan15_i2v, flux_schnell, flux_variants, hunyuan_variants, cog15_variants, latte_variants:
     if not sys.argv[1:] or make.__name__ in sys.argv[1:]:
         torch.manual_seed(0)  # weights() adds to the initial vectors

@@ -298,6 +298,12 @@ PRINT(top_k)
     weft_buf_printf(out, "}");
 }
 
+PRINT(top_p)
+{
+    (void)g;
+    weft_buf_printf(out, " {mass=%.17g}", ((const weft_attr_top_p *)n->attr)->mass);
+}
+
 PRINT(experts)
 {
     (void)g;

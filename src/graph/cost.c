@@ -97,8 +97,9 @@ weft_cost weft_cost_attention(const weft_graph *g, const weft_node *node)
 {
     const weft_shape *k = &g->value[node->in[1].id].shape;
     const int64_t pair = 2 * count_of(g, node->in[0]) * k->dim[1];
-    return (weft_cost){.flops = pair * (node->op == WEFT_OP_ATTENTION ? 2 : 5),
-                       .bytes = traffic(g, node)};
+    const bool backward =
+        node->op == WEFT_OP_ATTENTION_GRAD || node->op == WEFT_OP_BLOCK_ATTENTION_GRAD;
+    return (weft_cost){.flops = pair * (backward ? 5 : 2), .bytes = traffic(g, node)};
 }
 
 /* Ring algorithms over k ranks: all_reduce sends 2 (k-1)/k of the tensor, all_gather and

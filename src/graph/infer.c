@@ -450,6 +450,58 @@ bool weft_infer_attention_grad(weft_inference *node)
     return true;
 }
 
+/* chosen (B,H,M,N): M divides the queries, N the keys */
+static bool are_chosen_blocks(const weft_value_info *v, const weft_shape *q, const weft_shape *k)
+{
+    const weft_shape *s = &v->shape;
+    return v->dtype == WEFT_F32 && s->rank == 4 && s->dim[0] == q->dim[0] &&
+           s->dim[1] == q->dim[2] && s->dim[2] > 0 && s->dim[3] > 0 && q->dim[1] % s->dim[2] == 0 &&
+           k->dim[1] % s->dim[3] == 0;
+}
+
+bool weft_infer_block_attention(weft_inference *node)
+{
+    const weft_attr_attention *a = node->attr;
+    const weft_shape *q = SHAPE(0), *k = SHAPE(1);
+    if (q->rank != 4 || k->rank != 4 || !weft_shape_equal(k, SHAPE(2)) || q->dim[0] != k->dim[0] ||
+        q->dim[2] != k->dim[2] || q->dim[3] != k->dim[3])
+        return bad(node, "needs q (B,Sq,H,D), k and v (B,Sk,H,D)");
+    if (a->causal || a->int8 || a->tf32)
+        return bad(node, "is neither causal nor in int8 or TF32");
+    if (!are_chosen_blocks(INFO(3), q, k))
+        return bad(node, "needs f32 (B,H,M,N), whose M divides the queries and N the keys");
+    node->out[0] = (weft_op_out){INFO(0)->dtype, *q};
+    node->out[1] = (weft_op_out){WEFT_F32, WEFT_SHAPE(q->dim[0], q->dim[2], q->dim[1])};
+    node->count = 2;
+    return true;
+}
+
+bool weft_infer_block_attention_grad(weft_inference *node)
+{
+    if (SHAPE(0)->rank != 4 || !weft_shape_equal(SHAPE(0), SHAPE(3)) ||
+        !weft_shape_equal(SHAPE(0), SHAPE(5)) || !weft_shape_equal(SHAPE(1), SHAPE(2)) ||
+        SHAPE(1)->rank != 4 || !is_lse_of(SHAPE(4), SHAPE(0)) ||
+        !are_chosen_blocks(INFO(6), SHAPE(0), SHAPE(1)) ||
+        (node->in_count > 7 && weft_value_ok(node->in[7]) && !is_lse_of(SHAPE(7), SHAPE(0))))
+        return bad(node, "needs q, k, v, out, lse, dout, chosen, dlse");
+    for (int i = 0; i < 3; i++)
+        node->out[i] = (weft_op_out){INFO(i)->dtype, *SHAPE(i)};
+    node->count = 3;
+    return true;
+}
+
+bool weft_infer_top_p(weft_inference *node)
+{
+    const weft_attr_top_p *a = node->attr;
+    if (SHAPE(0)->rank < 1 || !weft_dtype_is_float(INFO(0)->dtype))
+        return bad(node, "needs x (..., N)");
+    if (!(a->mass > 0 && a->mass <= 1))
+        return bad(node, "needs a mass above 0 and at most 1");
+    node->out[0] = (weft_op_out){WEFT_F32, *SHAPE(0)};
+    node->count = 1;
+    return true;
+}
+
 bool weft_infer_attention_merge(weft_inference *node)
 {
     if (SHAPE(0)->rank != 4 || !weft_shape_equal(SHAPE(0), SHAPE(2)) ||

@@ -516,6 +516,36 @@ RULE(attention_grad) /* q, k, v, out, lse, dout, segments, dlse, bias -> dq, dk,
     return count;
 }
 
+/* Blocks are of a rank's tokens in no layout that splits tokens: splits B or H. */
+static weft_layout_choice *add_blocks(weft_layout_choice *choice, int *count, int d, int chosen)
+{
+    weft_layout_choice *row = add_row(choice, count);
+    row->need[0] = row->need[1] = row->need[2] = row->out[0] = split(d);
+    row->need[chosen] = split(d / 2);
+    return row;
+}
+
+RULE(block_attention) /* q, k, v, chosen (B,H,M,N) -> out, lse */
+{
+    (void)g, (void)n, (void)ranks;
+    int count = 0;
+    for (int d = 0; d < 3; d += 2)
+        add_blocks(choice, &count, d, 3)->out[1] = split(d / 2);
+    return count;
+}
+
+RULE(block_attention_grad) /* q, k, v, out, lse, dout, chosen, dlse -> dq, dk, dv */
+{
+    (void)g, (void)n, (void)ranks;
+    int count = 0;
+    for (int d = 0; d < 3; d += 2) {
+        weft_layout_choice *row = add_blocks(choice, &count, d, 6);
+        row->need[3] = row->need[5] = row->out[1] = row->out[2] = split(d);
+        row->need[4] = row->need[7] = split(d / 2);
+    }
+    return count;
+}
+
 /* out (B,S,H,D) and lse (B,H,S), alternating: splits B, S or H of both. */
 static int out_and_lse_rows(const weft_node *n, weft_layout_choice *choice)
 {

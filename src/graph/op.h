@@ -163,6 +163,11 @@ typedef struct weft_attr_attention {
     bool int8;
     bool tf32;
 } weft_attr_attention;
+/* top_p: an element is chosen if it and all elements before it in ascending order (equal ones by
+ * index) have a sum of at least 1 - mass. Sums are f64. 0 < mass <= 1. */
+typedef struct weft_attr_top_p {
+    double mass;
+} weft_attr_top_p;
 /* embed_grad: number of rows of the table */
 typedef struct weft_attr_embed {
     int64_t rows;

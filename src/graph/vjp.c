@@ -392,6 +392,20 @@ RULE(attention)
             dx[i] = out[i];
 }
 
+RULE(block_attention) /* the choice of blocks is treated as a constant */
+{
+    const weft_value in[8] = {n->in[0],  n->in[1],
+                              n->in[2],  n->out[0],
+                              n->out[1], weft_value_ok(dy[0]) ? dy[0] : zero_for(g, n->out[0]),
+                              n->in[3],  dy[1]};
+    weft_value out[WEFT_MAX_OUTPUTS];
+    weft_emit_all(g, WEFT_OP_BLOCK_ATTENTION_GRAD, in, weft_value_ok(dy[1]) ? 8 : 7, n->attr, out);
+    for (int i = 0; i < 3; i++)
+        if (wanted[i])
+            dx[i] = out[i];
+    dx[3] = WEFT_NONE;
+}
+
 /* out = wa out_a + wb out_b with wa = e^(lse_a - lse): the gradient of one block needs that block
  * and the result, not the other block. */
 RULE(attention_merge)

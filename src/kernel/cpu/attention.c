@@ -12,6 +12,7 @@
 
 #include <math.h>
 #include <omp.h>
+#include <stdlib.h>
 
 /* Returns the scratch per thread in floats, for the instruction set with the widest vectors. */
 static int64_t forward_scratch(int64_t D)
@@ -417,6 +418,203 @@ CPU_KERNEL_WITH(attention_grad, .workspace = attention_grad_workspace,
         for (int64_t n = first; n < first + step; n++)
             segment_grad(&job, n, task % job.heads, add, scratch);
     }
+    return WEFT_OK;
+}
+
+/* ---- chosen blocks -------------------------------------------------------------------------- */
+
+/* The keys and values of the blocks that a block of queries chose are gathered, so that other
+ * blocks take no time. Queries then attend to all gathered keys. */
+typedef struct chosen_blocks {
+    attention_job job;
+    const float *chosen;   /* (B,H,rows,columns) */
+    int64_t rows, columns; /* blocks of queries, of keys */
+    int64_t queries, keys; /* tokens of a block */
+} chosen_blocks;
+
+static chosen_blocks blocks_of(const weft_kernel_args *args, int at)
+{
+    const weft_view *v = &args->in[at];
+    chosen_blocks b = {.job = job_of(args, args->in_count),
+                       .chosen = v->data,
+                       .rows = v->shape.dim[2],
+                       .columns = v->shape.dim[3]};
+    b.queries = b.job.sq / b.rows;
+    b.keys = b.job.sk / b.columns;
+    return b;
+}
+
+/* Returns the head of a batch item, with the queries of block m only. */
+static cpu_attention_head block_head(const chosen_blocks *b, int64_t item, int64_t head, int64_t m)
+{
+    cpu_attention_head h = head_of(&b->job, item, head);
+    h.q = (const float *)h.q + m * b->queries * h.q_stride;
+    h.row += m * b->queries;
+    h.nq = b->queries;
+    return h;
+}
+
+static const float *choice_of(const chosen_blocks *b, int64_t item, int64_t head, int64_t m)
+{
+    return b->chosen + ((item * b->job.heads + head) * b->rows + m) * b->columns;
+}
+
+/* Copies the chosen keys and values to dense rows of D floats, which become those of the head. */
+static void gather_chosen(const chosen_blocks *b, const float *chosen, cpu_attention_head *h,
+                          float *keys, float *values)
+{
+    const float *k = h->k, *v = h->v;
+    const int64_t stride = h->k_stride, D = h->D;
+    h->k = keys, h->v = values, h->k_stride = D, h->nk = 0;
+    for (int64_t n = 0; n < b->columns; n++)
+        for (int64_t j = n * b->keys; chosen[n] > 0 && j < (n + 1) * b->keys; j++, h->nk++) {
+            memcpy(keys + h->nk * D, k + j * stride, (size_t)D * sizeof *keys);
+            memcpy(values + h->nk * D, v + j * stride, (size_t)D * sizeof *values);
+        }
+}
+
+static int64_t block_attention_space(const weft_kernel_args *args)
+{
+    const weft_shape *k = &args->in[1].shape;
+    return align(forward_scratch(k->dim[3])) + 2 * align(k->dim[1] * k->dim[3]);
+}
+
+static int64_t block_attention_workspace(const weft_kernel_args *args)
+{
+    return args->threads * block_attention_space(args) * 4;
+}
+
+CPU_KERNEL_WITH(block_attention, .workspace = block_attention_workspace)
+{
+    const chosen_blocks b = blocks_of(args, 3);
+    const int64_t tasks = b.job.count * b.job.heads * b.rows, space = block_attention_space(args),
+                  gathered = align(b.job.sk * b.job.D);
+    const cpu_isa *isa = cpu_isa_get();
+#pragma omp parallel for schedule(dynamic) num_threads(team(args, tasks))
+    for (int64_t task = 0; task < tasks; task++) {
+        const int64_t m = task % b.rows, head = task / b.rows % b.job.heads,
+                      item = task / b.rows / b.job.heads;
+        float *keys = (float *)args->workspace + omp_get_thread_num() * space,
+              *values = keys + gathered;
+        cpu_attention_head h = block_head(&b, item, head, m);
+        h.out = (float *)args->out[0].data + ((const float *)h.q - (const float *)b.job.q->data);
+        h.lse = args->out[1].data;
+        gather_chosen(&b, choice_of(&b, item, head, m), &h, keys, values);
+        for (int64_t q0 = 0; q0 < h.nq; q0 += CPU_ATTENTION_CHUNK)
+            isa->attention(&h, q0,
+                           q0 + CPU_ATTENTION_CHUNK < h.nq ? q0 + CPU_ATTENTION_CHUNK : h.nq,
+                           values + gathered);
+    }
+    return WEFT_OK;
+}
+
+static int64_t block_attention_grad_space(const weft_kernel_args *args)
+{
+    const weft_shape *k = &args->in[1].shape;
+    return align(backward_scratch(k->dim[3])) + 4 * align(k->dim[1] * k->dim[3]);
+}
+
+static int64_t block_attention_grad_workspace(const weft_kernel_args *args)
+{
+    return args->threads * block_attention_grad_space(args) * 4;
+}
+
+/* Adds dense rows of gradients to those of the chosen keys. */
+static void scatter_chosen(const chosen_blocks *b, const float *chosen, int64_t stride,
+                           const float *from, float *to)
+{
+    const int64_t D = b->job.D;
+    for (int64_t n = 0; n < b->columns; n++)
+        for (int64_t j = n * b->keys; chosen[n] > 0 && j < (n + 1) * b->keys; j++, from += D)
+            for (int64_t d = 0; d < D; d++)
+                to[j * stride + d] += from[d];
+}
+
+/* Computes the gradient of a head of a batch item, a block of queries after the other. */
+static void blocks_grad(const chosen_blocks *b, int64_t item, int64_t head, float *scratch)
+{
+    const weft_kernel_args *args = b->job.args;
+    const int64_t gathered = align(b->job.sk * b->job.D), stride = b->job.heads * b->job.D,
+                  first = item * b->job.sk * stride + head * b->job.D;
+    float *part[4], *dk = (float *)args->out[1].data + first,
+                    *dv = (float *)args->out[2].data + first;
+    for (int i = 0; i < 4; i++)
+        part[i] = scratch + i * gathered;
+    for (int64_t m = 0; m < b->rows; m++) {
+        const float *chosen = choice_of(b, item, head, m);
+        cpu_attention_head h = block_head(b, item, head, m);
+        const int64_t q = (const float *)h.q - (const float *)b->job.q->data;
+        gather_chosen(b, chosen, &h, part[0], part[1]);
+        h.out_in = (const float *)args->in[3].data + q;
+        h.lse_in = args->in[4].data;
+        h.dout = (const float *)args->in[5].data + q;
+        h.dlse = args->in_count > 7 && view_present(&args->in[7]) ? args->in[7].data : NULL;
+        h.dq = (float *)args->out[0].data + q;
+        h.dk = part[2];
+        h.dv = part[3];
+        cpu_isa_get()->attention_grad(&h, scratch + 4 * gathered);
+        scatter_chosen(b, chosen, stride, part[2], dk);
+        scatter_chosen(b, chosen, stride, part[3], dv);
+    }
+}
+
+CPU_KERNEL_WITH(block_attention_grad, .workspace = block_attention_grad_workspace)
+{
+    const chosen_blocks b = blocks_of(args, 6);
+    const int64_t tasks = b.job.count * b.job.heads, space = block_attention_grad_space(args);
+    for (int o = 0; o < 3; o++)
+        memset(args->out[o].data, 0, (size_t)view_count(&args->out[o]) * sizeof(float));
+#pragma omp parallel for schedule(dynamic) num_threads(team(args, tasks))
+    for (int64_t task = 0; task < tasks; task++)
+        blocks_grad(&b, task / b.job.heads, task % b.job.heads,
+                    (float *)args->workspace + omp_get_thread_num() * space);
+    return WEFT_OK;
+}
+
+typedef struct ranked {
+    float value;
+    int32_t index;
+} ranked;
+
+static int ascending(const void *one, const void *other)
+{
+    const ranked *a = one, *b = other;
+    return a->value != b->value ? (a->value > b->value) - (a->value < b->value)
+                                : (a->index > b->index) - (a->index < b->index);
+}
+
+static int64_t top_p_workspace(const weft_kernel_args *args)
+{
+    return args->threads * view_last(&args->in[0]) * (int64_t)sizeof(ranked);
+}
+
+/* Marks the elements of a row. NaN has no order and is not chosen. */
+static void mark_largest(const float *x, int64_t n, double least, ranked *rank, float *chosen)
+{
+    int64_t count = 0;
+    double sum = 0;
+    for (int64_t e = 0; e < n; e++) {
+        chosen[e] = 0;
+        if (!isnan(x[e]))
+            rank[count++] = (ranked){x[e], (int32_t)e};
+    }
+    qsort(rank, (size_t)count, sizeof *rank, ascending);
+    for (int64_t i = 0; i < count; i++) {
+        sum += (double)rank[i].value;
+        chosen[rank[i].index] = sum >= least;
+    }
+}
+
+CPU_KERNEL_WITH(top_p, .workspace = top_p_workspace)
+{
+    const double least = 1 - ((const weft_attr_top_p *)args->attr)->mass;
+    const int64_t n = view_last(&args->in[0]), rows = n ? view_count(&args->in[0]) / n : 0;
+    const float *x = args->in[0].data;
+    float *chosen = args->out[0].data;
+#pragma omp parallel for schedule(static) num_threads(team(args, rows))
+    for (int64_t r = 0; r < rows; r++)
+        mark_largest(x + r * n, n, least, (ranked *)args->workspace + omp_get_thread_num() * n,
+                     chosen + r * n);
     return WEFT_OK;
 }
 

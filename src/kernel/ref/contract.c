@@ -424,6 +424,113 @@ REF_KERNEL(attention_grad)
     return WEFT_OK;
 }
 
+/* Returns whether query i of a batch item and a head attends to key j. */
+static bool is_chosen(const weft_view *chosen, const int64_t tokens[2], int64_t item, int64_t head,
+                      int64_t i, int64_t j)
+{
+    const int64_t *dim = chosen->shape.dim, m = i / (tokens[0] / dim[2]),
+                  n = j / (tokens[1] / dim[3]);
+    return view_get(chosen, ((item * dim[1] + head) * dim[2] + m) * dim[3] + n) > 0;
+}
+
+/* The queries of all batch items, one after the other: row i of B*Sq. */
+static void block_attention_row(const weft_kernel_args *args, int64_t i, int64_t h, double *p)
+{
+    const weft_view *q = &args->in[0], *k = &args->in[1], *v = &args->in[2];
+    const weft_attr_attention *attr = args->attr;
+    const int64_t tokens[2] = {q->shape.dim[1], k->shape.dim[1]}, D = q->shape.dim[3],
+                  item = i / tokens[0], k0 = item * tokens[1];
+    double most = -INFINITY, sum = 0;
+    for (int64_t j = 0; j < tokens[1]; j++) {
+        const bool chosen = is_chosen(&args->in[3], tokens, item, h, i % tokens[0], j);
+        p[j] = chosen ? attr->scale * dot(q, at(q, i, h, 0), k, at(k, k0 + j, h, 0), D, false)
+                      : -INFINITY;
+        most = fmax(most, p[j]);
+    }
+    for (int64_t j = 0; j < tokens[1]; j++)
+        sum += p[j] = most == -INFINITY ? 0 : exp(p[j] - most);
+    for (int64_t d = 0; d < D; d++) {
+        double o = 0;
+        for (int64_t j = 0; j < tokens[1]; j++)
+            o += p[j] == 0 ? 0 : p[j] * view_get(v, at(v, k0 + j, h, d));
+        view_set(&args->out[0], at(q, i, h, d), sum == 0 ? 0 : o / sum);
+    }
+    view_set(&args->out[1], lse_at(q, i, h), most + log(sum));
+}
+
+REF_KERNEL_WITH(block_attention, .workspace = attention_workspace)
+{
+    const weft_shape *q = &args->in[0].shape;
+    for (int64_t i = 0; i < q->dim[0] * q->dim[1]; i++)
+        for (int64_t h = 0; h < q->dim[2]; h++)
+            block_attention_row(args, i, h, args->workspace);
+    return WEFT_OK;
+}
+
+/* As in attention_grad, over the keys that are chosen. */
+static void block_gradient(const weft_kernel_args *args, int64_t i, int64_t h)
+{
+    const weft_view *q = &args->in[0], *k = &args->in[1], *v = &args->in[2], *dout = &args->in[5];
+    const weft_view *dlse = args->in_count > 7 && view_present(&args->in[7]) ? &args->in[7] : NULL;
+    const double scale = ((const weft_attr_attention *)args->attr)->scale;
+    const int64_t tokens[2] = {q->shape.dim[1], k->shape.dim[1]}, D = q->shape.dim[3],
+                  item = i / tokens[0], qi = at(q, i, h, 0), row = lse_at(q, i, h);
+    const double delta =
+        dot(&args->in[3], qi, dout, qi, D, false) - (dlse ? view_get(dlse, row) : 0);
+    for (int64_t j = 0; j < tokens[1]; j++) {
+        if (!is_chosen(&args->in[6], tokens, item, h, i % tokens[0], j))
+            continue;
+        const int64_t kj = at(k, item * tokens[1] + j, h, 0);
+        const double p = exp(scale * dot(q, qi, k, kj, D, false) - view_get(&args->in[4], row)),
+                     ds = scale * p * (dot(dout, qi, v, kj, D, false) - delta);
+        for (int64_t d = 0; d < D; d++) {
+            accumulate(&args->out[0], qi + d, ds * view_get(k, kj + d));
+            accumulate(&args->out[1], kj + d, ds * view_get(q, qi + d));
+            accumulate(&args->out[2], kj + d, p * view_get(dout, qi + d));
+        }
+    }
+}
+
+REF_KERNEL(block_attention_grad)
+{
+    const weft_shape *q = &args->in[0].shape;
+    for (int o = 0; o < 3; o++)
+        for (int64_t i = 0, n = view_count(&args->out[o]); i < n; i++)
+            view_set(&args->out[o], i, 0);
+    for (int64_t i = 0; i < q->dim[0] * q->dim[1]; i++)
+        for (int64_t h = 0; h < q->dim[2]; h++)
+            block_gradient(args, i, h);
+    return WEFT_OK;
+}
+
+/* Sums in ascending order, so that kernels with the same order have the same sums. */
+REF_KERNEL(top_p)
+{
+    const double least = 1 - ((const weft_attr_top_p *)args->attr)->mass;
+    const weft_view *x = &args->in[0];
+    const int64_t n = view_last(x), rows = n ? view_count(x) / n : 0;
+    for (int64_t r = 0; r < rows; r++) {
+        double sum = 0;
+        int64_t last = -1;
+        for (int64_t step = 0; step < n; step++) { /* the next element in ascending order */
+            int64_t next = -1;
+            for (int64_t e = 0; e < n; e++) {
+                const double own = view_get(x, r * n + e),
+                             before = last < 0 ? -INFINITY : view_get(x, r * n + last);
+                const bool after = last < 0 || own > before || (own == before && e > last);
+                if (after && (next < 0 || own < view_get(x, r * n + next)))
+                    next = e;
+            }
+            if (next < 0)
+                break; /* NaN has no order */
+            sum += view_get(x, r * n + next);
+            view_set(&args->out[0], r * n + next, sum >= least);
+            last = next;
+        }
+    }
+    return WEFT_OK;
+}
+
 /* Returns the weight of a part with log-sum-exp `part` in the merged row; 0 if no part sees a
  * key. */
 static double share(double part, double whole)

@@ -12,6 +12,10 @@
  * the video. With visual_cond, channels of zeros and of a mark follow the noisy latents. The mark
  * is 1 in a first frame that is given, whose latents replace the noisy ones.
  *
+ * With attention_type "nabla" (Mikhailov et al., NABLA), tokens of the video are ordered by squares
+ * of 8 by 8, each a block. A block of queries attends to the blocks with the largest shares of
+ * attention between the means of blocks, and to those nearby.
+ *
  * Shape letters: B batch; T, Y, X tokens of the sides; S = T Y X. L text tokens, C width,
  * W width of temb, D head width. */
 #include "graph/builder_helpers.h"
@@ -21,13 +25,17 @@
 #include "model/model.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 enum { PART = 3 }; /* modulation rows of a part of a block: shift, scale, gate */
+enum { SIDE = 8, SQUARE = SIDE * SIDE }; /* tokens of a block for nabla */
 
 typedef struct kandinsky5 {
     int64_t in_channels, out_channels, text_dim, pooled_dim, time_dim, width, ff_dim;
     int64_t text_layers, layers, patch[3], axes[3];
     bool condition;
+    int64_t nabla, window[3], add_window, method; /* words, except the window in blocks */
+    double mass;
 } kandinsky5;
 _Static_assert(sizeof(kandinsky5) <= WEFT_MODEL_CONFIG_BYTES,
                "the config must fit into a weft_model");
@@ -115,12 +123,77 @@ static void text_rope(weft_graph *g, const kandinsky5 *c, int64_t length,
                cos_sin);
 }
 
+/* ---- nabla ---------------------------------------------------------------------------------- */
+
+/* Orders tokens (B,S,...) by squares, or back. `size` of the video in tokens. */
+static weft_value by_squares(weft_graph *g, weft_value x, const int64_t size[3], bool back)
+{
+    const weft_shape whole = weft_value_get(g, x)->shape;
+    const int64_t frames = whole.dim[0] * size[0], rows = size[1] / SIDE, columns = size[2] / SIDE,
+                  run = SIDE * weft_shape_count(&whole) /
+                        (whole.dim[0] * size[0] * size[1] * size[2]);
+    const weft_shape split = back ? WEFT_SHAPE(frames, rows, columns, SIDE, run)
+                                  : WEFT_SHAPE(frames, rows, SIDE, columns, run);
+    x = weft_permute(g, weft_reshape(g, x, split), (int[]){0, 1, 3, 2, 4});
+    return weft_reshape(g, x, whole);
+}
+
+/* Blocks (1,1,N,N) of queries and keys whose distance is within the window. */
+static weft_value window_of(weft_graph *g, const kandinsky5 *c, const int64_t size[3])
+{
+    const int64_t rows = size[1] / SIDE, columns = size[2] / SIDE, n = size[0] * rows * columns;
+    float *near = weft_calloc(n * n + 1, sizeof *near);
+    if (!near)
+        return weft_graph_fail(g, WEFT_MSG_OUT_OF_MEMORY, "out of memory for blocks of attention");
+    for (int64_t i = 0; i < n * n; i++) {
+        const int64_t q = i / n, k = i % n;
+        const int64_t apart[3] = {q / columns / rows - k / columns / rows,
+                                  q / columns % rows - k / columns % rows,
+                                  q % columns - k % columns};
+        near[i] = 1;
+        for (int d = 0; d < 3; d++)
+            if (llabs(apart[d]) > c->window[d] / 2)
+                near[i] = 0;
+    }
+    const weft_value v = weft_constant(g, WEFT_F32, WEFT_SHAPE(1, 1, n, n), near);
+    weft_free(near);
+    return v;
+}
+
+/* Means of the blocks of x (B,S,H,D): (B,H,S/SQUARE,D). */
+static weft_value block_means(weft_graph *g, weft_value x)
+{
+    const weft_shape s = weft_value_get(g, x)->shape;
+    x = weft_reshape(g, x, WEFT_SHAPE(s.dim[0], s.dim[1] / SQUARE, SQUARE, s.dim[2], s.dim[3]));
+    x = weft_reshape(g, weft_mean(g, x, 1u << 2),
+                     WEFT_SHAPE(s.dim[0], s.dim[1] / SQUARE, s.dim[2], s.dim[3]));
+    return weft_permute(g, x, (int[]){0, 2, 1, 3});
+}
+
+/* Attention of the video to itself over chosen blocks. */
+static weft_value attend_blocks(weft_graph *g, const kandinsky5 *c, const weft_value qkv[3],
+                                weft_value window)
+{
+    const weft_attr_attention attr = {.scale = 1 / sqrt((double)head_dim(c))};
+    const weft_attr_top_p top = {.mass = c->mass};
+    const weft_value q = block_means(g, weft_unary(g, WEFT_OP_STOP, qkv[0])),
+                     k = block_means(g, weft_unary(g, WEFT_OP_STOP, qkv[1])),
+                     scores = weft_affine(g, weft_matmul(g, q, k, false, true), attr.scale, 0),
+                     share = weft_unary(g, WEFT_OP_SOFTMAX, weft_cast(g, scores, WEFT_F32)),
+                     chosen = weft_add(g, weft_emit(g, WEFT_OP_TOP_P, &share, 1, &top), window);
+    weft_value out[WEFT_MAX_OUTPUTS];
+    weft_emit_all(g, WEFT_OP_BLOCK_ATTENTION, (weft_value[]){qkv[0], qkv[1], qkv[2], chosen}, 4,
+                  &attr, out);
+    return out[0];
+}
+
 /* ---- blocks --------------------------------------------------------------------------------- */
 
 /* Attention of x (B,S,C) to `context` (B,N,C). `rope`: tables of both, NULL: none. `bias` of the
- * keys, or WEFT_NONE. */
+ * keys, or WEFT_NONE. `window`: for attention over blocks, or WEFT_NONE. */
 static weft_value attend(weft_graph *g, const kandinsky5 *c, const char *name, weft_value x,
-                         weft_value context, const weft_value *rope, weft_value bias)
+                         weft_value context, const weft_value *rope, weft_value bias,
+                         weft_value window)
 {
     static const char *const names[] = {"to_query", "to_key", "to_value"}, *const norms[] = {
                                                                                "query_norm",
@@ -135,8 +208,11 @@ static weft_value attend(weft_graph *g, const kandinsky5 *c, const char *name, w
         if (i < 2 && rope)
             qkv[i] = weft_nn_rope(g, qkv[i], rope, false);
     }
-    const weft_value h = weft_nn_join_heads(g, weft_nn_attend(g, qkv[0], qkv[1], qkv[2], bias)),
-                     out = weft_nn_linear(g, "out_layer", h, c->width, WEFT_LINEAR_XAVIER);
+    const weft_value heads = weft_value_ok(window)
+                                 ? attend_blocks(g, c, qkv, window)
+                                 : weft_nn_attend(g, qkv[0], qkv[1], qkv[2], bias),
+                     out = weft_nn_linear(g, "out_layer", weft_nn_join_heads(g, heads), c->width,
+                                          WEFT_LINEAR_XAVIER);
     weft_graph_pop(g);
     return out;
 }
@@ -173,6 +249,7 @@ static weft_value modulated(weft_graph *g, weft_value x, weft_value mod, int64_t
 typedef struct shared {
     weft_value temb_bw, text, hidden; /* hidden: bias of the text's keys, or WEFT_NONE */
     weft_value rope[WEFT_MAX_OUTPUTS], text_rope[WEFT_MAX_OUTPUTS];
+    weft_value window; /* of blocks for nabla, or WEFT_NONE */
 } shared;
 
 /* Runs a block on the text, or on the video x. */
@@ -184,10 +261,11 @@ static weft_value block(weft_graph *g, const kandinsky5 *c, const shared *s, wef
         modulation(g, c, text ? "text_modulation" : "visual_modulation", s->temb_bw, PART * parts);
     weft_value h = modulated(g, x, mod, 0);
     h = attend(g, c, "self_attention", h, h, text ? s->text_rope : s->rope,
-               text ? s->hidden : WEFT_NONE);
+               text ? s->hidden : WEFT_NONE, text ? WEFT_NONE : s->window);
     x = weft_nn_gated_add(g, x, h, weft_nn_row(g, mod, 2));
     if (!text) {
-        h = attend(g, c, "cross_attention", modulated(g, x, mod, PART), s->text, NULL, s->hidden);
+        h = attend(g, c, "cross_attention", modulated(g, x, mod, PART), s->text, NULL, s->hidden,
+                   WEFT_NONE);
         x = weft_nn_gated_add(g, x, h, weft_nn_row(g, mod, PART + 2));
     }
     h = feed_forward(g, c, modulated(g, x, mod, last));
@@ -246,19 +324,25 @@ static weft_value forward(weft_graph *g, const kandinsky5 *c, const weft_ports *
 {
     const weft_value mask = in->at[WEFT_PORT_TEXT_MASK], scale = in->at[WEFT_PORT_ROPE_SCALE];
     int64_t size[3];
-    shared s = {.hidden = WEFT_NONE};
+    shared s = {.hidden = WEFT_NONE, .window = WEFT_NONE};
     weft_nn_count_tokens(g, in->at[WEFT_PORT_LATENTS], c->patch, size);
     if (weft_graph_check(g) != WEFT_OK)
         return WEFT_NONE;
     video_rope(g, c, size, weft_value_ok(scale) ? scale : scale_of(g, c, size), s.rope);
     text_rope(g, c, weft_dim(g, in->at[WEFT_PORT_TEXT], 1), s.text_rope);
+    if (c->nabla) {
+        s.window = window_of(g, c, size);
+        for (int i = 0; i < 2; i++)
+            s.rope[i] = by_squares(g, s.rope[i], size, false);
+    }
     if (weft_value_ok(mask))
         s.hidden = weft_nn_hide(g, weft_cast(g, mask, WEFT_F32));
     s.temb_bw = embed_time(g, c, in);
     s.text = embed_text(g, "text_embeddings", in->at[WEFT_PORT_TEXT], c->width);
     s.text = run_blocks(g, c, &s, s.text, true);
     weft_value x = embed_video(g, c, in->at[WEFT_PORT_LATENTS]);
-    x = run_blocks(g, c, &s, x, false);
+    x = run_blocks(g, c, &s, c->nabla ? by_squares(g, x, size, false) : x, false);
+    x = c->nabla ? by_squares(g, x, size, true) : x;
     weft_graph_push(g, "out_layer");
     x = modulated(g, x, modulation(g, c, "modulation", s.temb_bw, 2), 0);
     x = weft_nn_linear(g, "out_layer", x, c->patch[0] * c->patch[1] * c->patch[2] * c->out_channels,
@@ -267,7 +351,32 @@ static weft_value forward(weft_graph *g, const kandinsky5 *c, const weft_ports *
     return weft_nn_unpatch(g, weft_nn_channels_last(g, x, c->out_channels), size, c->patch);
 }
 
+/* Index of the word "false" of attention_add_sta. */
+enum { WITHOUT_WINDOW = 2 };
+
 /* ---- the family ----------------------------------------------------------------------------- */
+
+/* nabla: every field that the choice of blocks needs. */
+static weft_status check_nabla(const kandinsky5 *c, const weft_config_locations *locations)
+{
+    static const char *const windows[] = {"attention_wT", "attention_wH", "attention_wW"};
+    if (c->mass <= 0)
+        return weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "attention_P", c->mass),
+                          "attention_type \"nabla\" needs the share of attention to keep");
+    for (int d = 0; d < 3; d++)
+        if (c->window[d] < 1)
+            return weft_error(WEFT_MSG_MODEL_CONFIG,
+                              WEFT_AT_FIELD(locations, windows[d], c->window[d]),
+                              "attention_type \"nabla\" needs the width of its window in blocks");
+    if (c->add_window == WITHOUT_WINDOW)
+        return weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "attention_add_sta", 0),
+                          "nabla is supported with its window only");
+    if (c->patch[0] != 1)
+        return weft_error(WEFT_MSG_MODEL_CONFIG,
+                          WEFT_AT_FIELD(locations, "patch_size", c->patch[0]),
+                          "nabla needs patches of one frame");
+    return WEFT_OK;
+}
 
 static weft_status check(const void *config, const weft_config_locations *locations)
 {
@@ -282,14 +391,14 @@ static weft_status check(const void *config, const weft_config_locations *locati
                           "the width is not an even multiple of a head's, which is the sum %" PRId64
                           " of \"axes_dims\"",
                           head_dim(c));
-    return WEFT_OK;
+    return c->nabla ? check_nabla(c, locations) : WEFT_OK;
 }
 
 static void grid(const void *config, weft_grid *grid)
 {
     const kandinsky5 *c = config;
     for (int d = 0; d < 3; d++)
-        grid->factor[d] = c->patch[d];
+        grid->factor[d] = c->patch[d] * (c->nabla && d ? SIDE : 1);
     grid->channels = channels_of(c);
     grid->out_channels = c->out_channels;
 }
@@ -321,6 +430,9 @@ static void frame_condition(const void *config, weft_frame_condition *cond)
                                    .settled = 4};
 }
 
+static const char *const types[] = {"\"regular\"", "\"nabla\"", NULL},
+                         *const windows_added[] = {"null", "true", "false", NULL},
+                         *const methods[] = {"null", "\"topcdf\"", NULL};
 /* clang-format off */
 #define AT(member) offsetof(kandinsky5, member)
 static const weft_field fields[] = {
@@ -344,17 +456,24 @@ static const weft_field fields[] = {
      .length = weft_three, .help = "channels of a head that rotate by frames, rows and columns"},
     {"visual_cond", WEFT_FIELD_BOOL, AT(condition), "false",
      .help = "channels of zeros and of a mark of given frames follow the noisy latents"},
-    {"attention_type", WEFT_FIELD_FIXED, .fallback = "\"regular\""},
+    {"attention_type", WEFT_FIELD_WORD, AT(nabla), .words = types,
+     .help = "attention of the video to itself: to all tokens, or to blocks of 8 by 8 that it chooses"},
     {"attention_causal", WEFT_FIELD_IGNORED, .fallback = "null"},
     {"attention_local", WEFT_FIELD_IGNORED, .fallback = "null"},
     {"attention_glob", WEFT_FIELD_IGNORED, .fallback = "null"},
     {"attention_window", WEFT_FIELD_IGNORED, .fallback = "null"},
-    {"attention_P", WEFT_FIELD_IGNORED, .fallback = "null"},
-    {"attention_wT", WEFT_FIELD_IGNORED, .fallback = "null"},
-    {"attention_wW", WEFT_FIELD_IGNORED, .fallback = "null"},
-    {"attention_wH", WEFT_FIELD_IGNORED, .fallback = "null"},
-    {"attention_add_sta", WEFT_FIELD_IGNORED, .fallback = "null"},
-    {"attention_method", WEFT_FIELD_IGNORED, .fallback = "null"},
+    {"attention_P", WEFT_FIELD_F64, AT(mass), "null", 0, 1,
+     .help = "nabla: share of attention between the means of blocks that chosen blocks have"},
+    {"attention_wT", WEFT_FIELD_I64, AT(window[0]), "null", 0, 1 << 16,
+     .help = "nabla: frames of the window of blocks that are always chosen"},
+    {"attention_wW", WEFT_FIELD_I64, AT(window[2]), "null", 0, 1 << 16,
+     .help = "nabla: columns of blocks of the window"},
+    {"attention_wH", WEFT_FIELD_I64, AT(window[1]), "null", 0, 1 << 16,
+     .help = "nabla: rows of blocks of the window"},
+    {"attention_add_sta", WEFT_FIELD_WORD, AT(add_window), .words = windows_added,
+     .help = "nabla: choose the window as well; null: yes"},
+    {"attention_method", WEFT_FIELD_WORD, AT(method), .words = methods,
+     .help = "nabla: how blocks are chosen; null: by their share of attention"},
 };
 
 static const weft_named_config sizes[] = {
