@@ -163,8 +163,8 @@ typedef struct weft_attr_attention {
     bool int8;
     bool tf32;
 } weft_attr_attention;
-/* top_p: an element is chosen if it and all elements before it in ascending order (equal ones by
- * index) have a sum of at least 1 - mass. Sums are f64. 0 < mass <= 1. */
+/* top_p: sums elements in f64 in ascending order, equal ones by index. An element is chosen if the
+ * sum up to this element is at least 1 - mass. 0 < mass <= 1. */
 typedef struct weft_attr_top_p {
     double mass;
 } weft_attr_top_p;

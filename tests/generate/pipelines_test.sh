@@ -81,6 +81,9 @@ check qwen_edit_plus_by_ranks by_ranks qwen_edit_plus "" --parallel cp=2
 for axis in tp cp fsdp cfg; do check "motif_i2v_by_ranks_of_$axis" by_ranks motif i2v --parallel $axis=2; done
 check motif_i2v_by_ranks_of_sp by_ranks motif i2v --parallel tp=2 --parallel sequence_parallel=true
 check motif_i2v_by_ranks_of_ring by_ranks motif i2v --parallel cp=2 --parallel context=ring
+for axis in tp cp; do check "kandinsky5_nabla_by_ranks_of_$axis" by_ranks kandinsky5_nabla "" --parallel $axis=2; done
+check kandinsky5_nabla_by_ranks_of_sp by_ranks kandinsky5_nabla "" --parallel tp=2 --parallel sequence_parallel=true
+check kandinsky5_nabla_by_ranks_of_ring by_ranks kandinsky5_nabla "" --parallel cp=2 --parallel context=ring
 for axis in tp cp fsdp cfg; do check "osp15_by_ranks_of_$axis" by_ranks osp15 "" --parallel $axis=2; done
 check osp15_by_ranks_of_sp by_ranks osp15 "" --parallel tp=2 --parallel sequence_parallel=true
 check osp15_by_ranks_of_ring by_ranks osp15 "" --parallel cp=2 --parallel context=ring

@@ -459,7 +459,7 @@ static const float *choice_of(const chosen_blocks *b, int64_t item, int64_t head
     return b->chosen + ((item * b->job.heads + head) * b->rows + m) * b->columns;
 }
 
-/* Copies the chosen keys and values to dense rows of D floats, which become those of the head. */
+/* Copies the chosen keys and values to dense rows of D floats, and sets them in the head. */
 static void gather_chosen(const chosen_blocks *b, const float *chosen, cpu_attention_head *h,
                           float *keys, float *values)
 {
@@ -519,7 +519,7 @@ static int64_t block_attention_grad_workspace(const weft_kernel_args *args)
     return args->threads * block_attention_grad_space(args) * 4;
 }
 
-/* Adds dense rows of gradients to those of the chosen keys. */
+/* Adds dense rows to the gradients of the chosen keys. */
 static void scatter_chosen(const chosen_blocks *b, const float *chosen, int64_t stride,
                            const float *from, float *to)
 {
@@ -530,7 +530,7 @@ static void scatter_chosen(const chosen_blocks *b, const float *chosen, int64_t 
                 to[j * stride + d] += from[d];
 }
 
-/* Computes the gradient of a head of a batch item, a block of queries after the other. */
+/* Computes the gradient of a head of a batch item, by blocks of queries. */
 static void blocks_grad(const chosen_blocks *b, int64_t item, int64_t head, float *scratch)
 {
     const weft_kernel_args *args = b->job.args;

@@ -433,7 +433,7 @@ static bool is_chosen(const weft_view *chosen, const int64_t tokens[2], int64_t 
     return view_get(chosen, ((item * dim[1] + head) * dim[2] + m) * dim[3] + n) > 0;
 }
 
-/* The queries of all batch items, one after the other: row i of B*Sq. */
+/* Computes row i of B*Sq queries in head h. p: space for the scores. */
 static void block_attention_row(const weft_kernel_args *args, int64_t i, int64_t h, double *p)
 {
     const weft_view *q = &args->in[0], *k = &args->in[1], *v = &args->in[2];
@@ -467,7 +467,7 @@ REF_KERNEL_WITH(block_attention, .workspace = attention_workspace)
     return WEFT_OK;
 }
 
-/* As in attention_grad, over the keys that are chosen. */
+/* Adds the gradients of row i of the queries, as attention_grad does, from its chosen keys. */
 static void block_gradient(const weft_kernel_args *args, int64_t i, int64_t h)
 {
     const weft_view *q = &args->in[0], *k = &args->in[1], *v = &args->in[2], *dout = &args->in[5];

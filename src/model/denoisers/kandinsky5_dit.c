@@ -13,8 +13,8 @@
  * is 1 in a first frame that is given, whose latents replace the noisy ones.
  *
  * With attention_type "nabla" (Mikhailov et al., NABLA), tokens of the video are ordered by squares
- * of 8 by 8, each a block. A block of queries attends to the blocks with the largest shares of
- * attention between the means of blocks, and to those nearby.
+ * of 8 by 8, each a block. Queries of a block attend to nearby blocks, and to the blocks that
+ * have the largest shares of attention between the means of blocks.
  *
  * Shape letters: B batch; T, Y, X tokens of the sides; S = T Y X. L text tokens, C width,
  * W width of temb, D head width. */
