@@ -457,7 +457,7 @@ static const weft_field fields[] = {
     {"visual_cond", WEFT_FIELD_BOOL, AT(condition), "false",
      .help = "channels of zeros and of a mark of given frames follow the noisy latents"},
     {"attention_type", WEFT_FIELD_WORD, AT(nabla), .words = types,
-     .help = "attention of the video to itself: to all tokens, or to blocks of 8 by 8 that it chooses"},
+     .help = "attention of the video to itself: to all tokens, or to chosen blocks of 8 by 8"},
     {"attention_causal", WEFT_FIELD_IGNORED, .fallback = "null"},
     {"attention_local", WEFT_FIELD_IGNORED, .fallback = "null"},
     {"attention_glob", WEFT_FIELD_IGNORED, .fallback = "null"},
