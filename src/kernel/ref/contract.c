@@ -512,6 +512,8 @@ REF_KERNEL(top_p)
     for (int64_t r = 0; r < rows; r++) {
         double sum = 0;
         int64_t last = -1;
+        for (int64_t e = 0; e < n; e++)
+            view_set(&args->out[0], r * n + e, 0); /* NaN is not chosen */
         for (int64_t step = 0; step < n; step++) { /* the next element in ascending order */
             int64_t next = -1;
             for (int64_t e = 0; e < n; e++) {
@@ -522,7 +524,7 @@ REF_KERNEL(top_p)
                     next = e;
             }
             if (next < 0)
-                break; /* NaN has no order */
+                break;
             sum += view_get(x, r * n + next);
             view_set(&args->out[0], r * n + next, sum >= least);
             last = next;
