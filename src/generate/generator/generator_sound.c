@@ -33,7 +33,7 @@ void weft_generator_take_weakened(weft_generator *p, weft_program *program)
         weft_generator_take_both(p, program, (int)b, weakened_at(p, b));
 }
 
-/* Sets the scales of the sound. Scales that are not given are those of the video. */
+/* Sets the scales of the sound. The default of each scale is the scale of the video. */
 static void take_sound_scales(const weft_generator_options *o, weft_guidance_params *sound)
 {
     sound->size[0] = 0; /* no frames of tokens */
