@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/longcat, longcat_padded and longcat_train30: outputs, gradients and 30 training steps of small random
-LongCat-Video models by longcat_reference.py, and tests/golden/names/longcat: names and shapes of the 13.6B. Its published
+"""Makes tests/golden/longcat, longcat_padded, longcat_blocks, longcat_train30 and longcat_blocks_train30: outputs, gradients and
+30 training steps of small random LongCat-Video models, the last and the third with attention over chosen blocks, by longcat_reference.py, and tests/golden/names/longcat: names and shapes of the 13.6B. Its published
 config is the authors' default config with text_tokens_zero_pad. Needs PyTorch and safetensors; run from the root of the
 checkout."""
 import json
@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 
 CONFIG = dict(in_channels=4, out_channels=4, hidden_size=32, depth=2, num_heads=2, caption_channels=10, adaln_tembed_dim=12, frequency_embedding_size=8)
 PADDED = CONFIG | dict(text_tokens_zero_pad=True)
+SPARSE = PADDED | dict(enable_bsa=True, bsa_params=dict(sparsity=0.6, chunk_3d_shape_q=[2, 2, 1], chunk_3d_shape_k=[2, 2, 1]))
 SIZE, WORDS = (4, 4, 6), 5
 
 
@@ -24,11 +25,11 @@ def model_of(config, seed):
     return model, draw, normal
 
 
-def once(name, config, seed, given):
+def once(name, config, seed, given, size=SIZE):
     """The first sample lacks its last two words. Given frames have the timestep 0."""
     model, _, normal = model_of(config, seed)
-    inputs = {"hidden_states": normal(2, 4, *SIZE), "encoder_hidden_states": normal(2, WORDS, 10), "target": normal(2, 4, *SIZE)}
-    mask, time, frames = torch.ones(2, WORDS), torch.tensor([812.0, 94.0]), torch.ones(2, SIZE[0])
+    inputs = {"hidden_states": normal(2, 4, *size), "encoder_hidden_states": normal(2, WORDS, 10), "target": normal(2, 4, *size)}
+    mask, time, frames = torch.ones(2, WORDS), torch.tensor([812.0, 94.0]), torch.ones(2, size[0])
     mask[0, -2:], frames[:, :given] = 0, 0
     if given:
         time = time[:, None] * frames
@@ -47,14 +48,14 @@ def once(name, config, seed, given):
     json.dump({"_class_name": "LongCatVideoTransformer3DModel", **config}, open(f"tests/golden/{name}.json", "w"), indent=1)
 
 
-def steps():
-    model, draw, normal = model_of(PADDED, 162)
+def steps(name, config, seed):
+    model, draw, normal = model_of(config, seed)
     sampled, text = samples(draw, 4, *SIZE), normal(ITEMS, WORDS, 10)
     mask = torch.tensor([[int(i < n) for i in range(WORDS)] for n in (5, 3, 4, 1)])
 
     def predict(x, t, items):
         return -model(x.double(), 1000 * t, text[items].double(), mask[items])
-    train("longcat", model, PADDED, sampled, {"encoder_hidden_states": text, "encoder_attention_mask": mask}, predict,
+    train(name, model, config, sampled, {"encoder_hidden_states": text, "encoder_attention_mask": mask}, predict,
           "flow matching: x = (1-t) data + t noise, target = data - noise, the model takes 1000 t")
 
 
@@ -76,4 +77,6 @@ if __name__ == "__main__":
     names()
     once("longcat", CONFIG, 160, 2)
     once("longcat_padded", PADDED, 161, 0)
-    steps()
+    once("longcat_blocks", SPARSE, 163, 4, (8, 8, 6))
+    steps("longcat", PADDED, 162)
+    steps("longcat_blocks", SPARSE, 164)

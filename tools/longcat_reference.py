@@ -2,8 +2,9 @@
 This reference is written from the description and the names of its authors (meituan-longcat/LongCat-Video,
 longcat_video/modules/longcat_video_dit.py, attention.py, blocks.py and rope_3d.py).
 
-Attention with given frames is full attention with a mask here, and texts keep their padding, so that an error of a cut of
-tokens in the program that is compared cannot be repeated."""
+Attention with given frames, and attention over chosen blocks (block_sparse_attention/bsa_interface.py), is full attention with
+a mask here, and texts keep their padding, so that an error of a cut of tokens in the program that is compared cannot be
+repeated."""
 import math
 
 import torch
@@ -37,15 +38,43 @@ class Attention(nn.Module):
         self.proj = nn.Linear(width, width)
         self.q_norm, self.k_norm = Unit(width // heads), Unit(width // heads)
 
-    def forward(self, x, other, seen, angle=None):
-        """seen (B,1 or S,keys): the keys of every query."""
+    def forward(self, x, other, seen, angle=None, blocks=None):
+        """seen (B,1 or S,keys): the keys of every query. blocks: chooses among them."""
         parts = [self.q_linear(x), *self.kv_linear(other).chunk(2, -1)] if self.cross else self.qkv(x).chunk(3, -1)
         q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
         q, k = self.q_norm(q), self.k_norm(k)
         if angle is not None:
             q, k = rotate(q, angle), rotate(k, angle)
-        scores = (q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])).masked_fill(~seen[:, None], -torch.inf)
+        seen = seen[:, None] if blocks is None else seen[:, None] & blocks(q, k, seen)
+        scores = (q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])).masked_fill(~seen, -torch.inf)
         return self.proj((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+
+class Blocks:
+    """Chooses blocks of keys for every block of queries: of the blocks that are seen, a share with the largest products of the
+    means of queries and keys."""
+
+    def __init__(self, size, sides, share):
+        place = torch.cartesian_prod(*[torch.arange(side) for side in size]) // torch.tensor(sides)
+        counts = [side // own for side, own in zip(size, sides)]
+        assert all(count * own == side for count, own, side in zip(counts, sides, size)), "whole blocks"
+        self.share, self.of = share, (place[:, 0] * counts[1] + place[:, 1]) * counts[2] + place[:, 2]
+        self.mean = functional.one_hot(self.of).T.double() / math.prod(sides)
+
+    def __call__(self, q, k, seen):
+        """q, k (B,H,S,D), seen (B,S,S) -> (B,H,S,S)"""
+        scores = (self.mean @ q.detach().double()) @ (self.mean @ k.detach().double()).transpose(-1, -2)
+        first = [int((self.of == block).nonzero()[0]) for block in range(len(self.mean))]
+        scores = scores.masked_fill(~seen[:, first][:, :, first][:, None], -torch.inf)
+        chosen = torch.zeros_like(scores, dtype=torch.bool)
+        for at in torch.cartesian_prod(*[torch.arange(side) for side in scores.shape[:3]]).tolist():
+            row = scores[tuple(at)]
+            count = max(1, int(self.share * int((row > -torch.inf).sum())))
+            order = row.topk(min(count + 1, len(row)))
+            if count < len(row):
+                self.gap = min(getattr(self, "gap", math.inf), float(order.values[count - 1] - order.values[count]))
+            chosen[tuple(at)][order.indices[:count]] = True
+        return chosen[:, :, self.of][..., self.of]
 
 
 def angles(size, head):
@@ -88,9 +117,9 @@ class Block(nn.Module):
         self.pre_crs_attn_norm = nn.LayerNorm(width, EPS)
         self.attn, self.cross_attn, self.ffn = Attention(width, heads, False), Attention(width, heads, True), Gated(width, ratio)
 
-    def forward(self, x, text, time, seen, words, noised, angle):
+    def forward(self, x, text, time, seen, words, noised, angle, blocks):
         shift, scale, gate, shift2, scale2, gate2 = of_tokens(self.adaLN_modulation(time), x.shape[1], 6)
-        x = x + gate * self.attn(plain(x) * (1 + scale) + shift, None, seen, angle)
+        x = x + gate * self.attn(plain(x) * (1 + scale) + shift, None, seen, angle, blocks)
         x = x + noised * self.cross_attn(self.pre_crs_attn_norm(x), text, words)
         return x + gate2 * self.ffn(plain(x) * (1 + scale2) + shift2)
 
@@ -115,10 +144,12 @@ def inside(name, *layers):
 
 class LongCatVideoTransformer3DModel(nn.Module):
     def __init__(self, in_channels=16, out_channels=16, hidden_size=4096, depth=48, num_heads=32, caption_channels=4096, mlp_ratio=4,
-                 adaln_tembed_dim=512, frequency_embedding_size=256, patch_size=(1, 2, 2), text_tokens_zero_pad=False):
+                 adaln_tembed_dim=512, frequency_embedding_size=256, patch_size=(1, 2, 2), text_tokens_zero_pad=False,
+                 enable_bsa=False, bsa_params=None):
         super().__init__()
         self.sides, self.heads, self.width, self.out = patch_size, num_heads, hidden_size, out_channels
         self.frequencies, self.zero_pad = frequency_embedding_size, text_tokens_zero_pad
+        self.sparse = bsa_params if enable_bsa else None
         self.x_embedder = nn.Module()
         self.x_embedder.proj = nn.Conv3d(in_channels, hidden_size, patch_size, patch_size)
         self.t_embedder = inside("mlp", nn.Linear(frequency_embedding_size, adaln_tembed_dim), nn.SiLU(), nn.Linear(adaln_tembed_dim, adaln_tembed_dim))
@@ -146,7 +177,10 @@ class LongCatVideoTransformer3DModel(nn.Module):
         late = torch.arange(tokens) >= of_given
         seen = (late[:, None] | ~late[None])[None].expand(batch, -1, -1)
         angle = angles(size, self.width // self.heads)
+        blocks = None
+        if self.sparse and size[0] > 1:
+            blocks = Blocks(size, self.sparse["chunk_3d_shape_q"], 1 - self.sparse["sparsity"])
         for block in self.blocks:
-            x = block(x, text, time, seen, words.bool()[:, None], late[:, None].to(x), angle)
+            x = block(x, text, time, seen, words.bool()[:, None], late[:, None].to(x), angle, blocks)
         x = self.final_layer(x, time).unflatten(-1, (*self.sides, self.out)).unflatten(1, size)
         return x.permute(0, 7, 1, 4, 2, 5, 3, 6).flatten(6, 7).flatten(4, 5).flatten(2, 3)

@@ -304,6 +304,12 @@ PRINT(top_p)
     weft_buf_printf(out, " {mass=%.17g}", ((const weft_attr_top_p *)n->attr)->mass);
 }
 
+PRINT(top_share)
+{
+    (void)g;
+    weft_buf_printf(out, " {share=%.17g}", ((const weft_attr_top_share *)n->attr)->share);
+}
+
 PRINT(experts)
 {
     (void)g;

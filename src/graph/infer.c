@@ -490,16 +490,28 @@ bool weft_infer_block_attention_grad(weft_inference *node)
     return true;
 }
 
-bool weft_infer_top_p(weft_inference *node)
+/* Elements are chosen by their values, by a part of all above 0. */
+static bool infer_choice(weft_inference *node, const char *what, double part)
 {
-    const weft_attr_top_p *a = node->attr;
     if (SHAPE(0)->rank < 1 || !weft_dtype_is_float(INFO(0)->dtype))
         return bad(node, "needs x (..., N)");
-    if (!(a->mass > 0 && a->mass <= 1))
-        return bad(node, "needs a mass above 0 and at most 1");
+    if (!(part > 0 && part <= 1))
+        return bad(node, what);
     node->out[0] = (weft_op_out){WEFT_F32, *SHAPE(0)};
     node->count = 1;
     return true;
+}
+
+bool weft_infer_top_p(weft_inference *node)
+{
+    return infer_choice(node, "needs a mass above 0 and at most 1",
+                        ((const weft_attr_top_p *)node->attr)->mass);
+}
+
+bool weft_infer_top_share(weft_inference *node)
+{
+    return infer_choice(node, "needs a share above 0 and at most 1",
+                        ((const weft_attr_top_share *)node->attr)->share);
 }
 
 bool weft_infer_attention_merge(weft_inference *node)

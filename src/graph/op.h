@@ -168,6 +168,12 @@ typedef struct weft_attr_attention {
 typedef struct weft_attr_top_p {
     double mass;
 } weft_attr_top_p;
+/* top_share: chooses the floor(share n) largest of the n elements of a row, at least one; of equal
+ * ones the first. Elements below -1e29, as weft_nn_hide makes them, are not counted, nor chosen.
+ * 0 < share <= 1. */
+typedef struct weft_attr_top_share {
+    double share;
+} weft_attr_top_share;
 /* embed_grad: number of rows of the table */
 typedef struct weft_attr_embed {
     int64_t rows;

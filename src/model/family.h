@@ -546,6 +546,8 @@ typedef struct weft_frame_condition {
     /* FRAME_MASK: given frames attend to each other only. With weft_ports.cache the model takes the
      * frames after them; a call that adds to the cache takes the given frames. */
     bool caches_given;
+    /* FRAME_MASK: given frames are a multiple of this number of latent frames. 0 (default): 1 */
+    int64_t whole;
     /* Guidance does not see the frames of a given video, only those after them. It sees given
      * images. */
     bool apart;

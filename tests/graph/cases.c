@@ -251,6 +251,7 @@ static const op_case table[] = {
      -1,
      1,
      1},
+    {WEFT_OP_TOP_SHARE, 1, {S(3, 4, 6)}, ATTR(weft_attr_top_share, .share = 0.4), 0, 0.5, 1},
     {WEFT_OP_TOP_P, 1, {S(3, 4, 6)}, ATTR(weft_attr_top_p, .mass = 0.4), 0, 0.5, 1},
     {WEFT_OP_ATTENTION_MERGE,
      4,

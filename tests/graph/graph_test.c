@@ -325,6 +325,7 @@ static const attr_member members[] = {
     MEMBER(TOP_K, top_k, count),       MEMBER(TOP_K, top_k, groups),
     MEMBER(TOP_K, top_k, top_groups),
     MEMBER(TOP_P, top_p, mass),
+    MEMBER(TOP_SHARE, top_share, share),
     MEMBER(DISPATCH, experts, experts),
     MEMBER(DISPATCH, experts, slots),
     MEMBER(EXPERT_MATMUL, expert_matmul, by_expert),

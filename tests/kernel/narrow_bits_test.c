@@ -429,6 +429,7 @@ static bool is_exempt(weft_op op)
         WEFT_OP_BLOCK_ATTENTION,
         WEFT_OP_BLOCK_ATTENTION_GRAD,
         WEFT_OP_TOP_P,
+        WEFT_OP_TOP_SHARE,
         WEFT_OP_ATTENTION_MERGE,
         WEFT_OP_ATTENTION_MERGE_GRAD,
         WEFT_OP_TOP_K,

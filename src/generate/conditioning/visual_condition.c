@@ -331,6 +331,22 @@ static bool shows_last(const work *w)
     return w->files.last_image && w->how.form != WEFT_FRAME_CONDITION_HISTORY;
 }
 
+/* Some models see given frames in whole blocks. */
+static weft_status check_whole(const work *w)
+{
+    const int64_t block = w->how.whole, frames = weft_grid_latent_frames(&w->grid, w->image_frames),
+                  next = block ? (frames + block - 1) / block * block : 0;
+    if (block <= 1 || frames == next)
+        return WEFT_OK;
+    return weft_error(
+        WEFT_MSG_VIDEO_SIZE,
+        WEFT_AT(.key = w->files.image ? "--image" : "--given-frames", WEFT_NUMBER(w->image_frames)),
+        "given frames have whole blocks of %" PRId64 " latent frames, as "
+        "\"enable_bsa\" of the model's config needs. Give a video with --video FILE "
+        "--given-frames %" PRId64 ", or set enable_bsa to false.",
+        block, weft_grid_frames(&w->grid, next));
+}
+
 static weft_status open_image(const weft_visual_condition_setup *setup, weft_visual_condition *g,
                               work *w)
 {
@@ -348,6 +364,7 @@ static weft_status open_image(const weft_visual_condition_setup *setup, weft_vis
     w->image_frames = w->how.grey && !w->zeros  ? w->canvas.frames
                       : given_frames(&w->files) ? given_frames(&w->files)
                                                 : 1;
+    WEFT_TRY(check_whole(w));
     g->given_time = w->how.given_time;
     g->keeps_noise = w->how.keeps_noise;
     if (!weft_grid_takes_frames(&w->grid, 1))

@@ -618,6 +618,42 @@ CPU_KERNEL_WITH(top_p, .workspace = top_p_workspace)
     return WEFT_OK;
 }
 
+static int descending(const void *one, const void *other)
+{
+    const ranked *a = one, *b = other;
+    return a->value != b->value ? (a->value < b->value) - (a->value > b->value)
+                                : (a->index > b->index) - (a->index < b->index);
+}
+
+/* Marks the share of the largest elements that are not hidden. NaN is neither counted nor
+ * chosen. */
+static void mark_share(const float *x, int64_t n, double share, ranked *rank, float *chosen)
+{
+    int64_t seen = 0;
+    for (int64_t e = 0; e < n; e++) {
+        chosen[e] = 0;
+        if (x[e] >= -1e29F)
+            rank[seen++] = (ranked){x[e], (int32_t)e};
+    }
+    qsort(rank, (size_t)seen, sizeof *rank, descending);
+    const double count = fmax(1, floor(share * (double)seen));
+    for (int64_t i = 0; i < seen && (double)i < count; i++)
+        chosen[rank[i].index] = 1;
+}
+
+CPU_KERNEL_WITH(top_share, .workspace = top_p_workspace)
+{
+    const double share = ((const weft_attr_top_share *)args->attr)->share;
+    const int64_t n = view_last(&args->in[0]), rows = n ? view_count(&args->in[0]) / n : 0;
+    const float *x = args->in[0].data;
+    float *chosen = args->out[0].data;
+#pragma omp parallel for schedule(static) num_threads(team(args, rows))
+    for (int64_t r = 0; r < rows; r++)
+        mark_share(x + r * n, n, share, (ranked *)args->workspace + omp_get_thread_num() * n,
+                   chosen + r * n);
+    return WEFT_OK;
+}
+
 /* ---- parts --------------------------------------------------------------------------------- */
 
 /* Returns the weight of a part with log-sum-exp `part` in the merged row; 0 if no part sees a

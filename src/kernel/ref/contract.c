@@ -533,6 +533,33 @@ REF_KERNEL(top_p)
     return WEFT_OK;
 }
 
+/* Returns whether element e of a row comes before element d: it is larger, or equal and earlier. */
+static bool comes_before(const weft_view *x, int64_t e, int64_t d)
+{
+    const double own = view_get(x, e), other = view_get(x, d);
+    return own > other || (own == other && e < d);
+}
+
+REF_KERNEL(top_share)
+{
+    const double share = ((const weft_attr_top_share *)args->attr)->share;
+    const weft_view *x = &args->in[0];
+    const int64_t n = view_last(x), rows = n ? view_count(x) / n : 0;
+    for (int64_t first = 0; first < rows * n; first += n) {
+        int64_t seen = 0;
+        for (int64_t e = first; e < first + n; e++)
+            seen += view_get(x, e) >= -1e29;
+        const double count = fmax(1, floor(share * (double)seen));
+        for (int64_t e = first; e < first + n; e++) {
+            int64_t before = 0;
+            for (int64_t d = first; d < first + n; d++)
+                before += comes_before(x, d, e);
+            view_set(&args->out[0], e, view_get(x, e) >= -1e29 && (double)before < count);
+        }
+    }
+    return WEFT_OK;
+}
+
 /* Returns the weight of a part with log-sum-exp `part` in the merged row; 0 if no part sees a
  * key. */
 static double share(double part, double whole)

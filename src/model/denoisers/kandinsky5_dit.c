@@ -23,6 +23,7 @@
 #include "model/config_fields.h"
 #include "model/denoisers/mmdit.h"
 #include "model/model.h"
+#include "nn/chosen_blocks.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -160,31 +161,16 @@ static weft_value window_of(weft_graph *g, const kandinsky5 *c, const int64_t si
     return v;
 }
 
-/* Means of the blocks of x (B,S,H,D): (B,H,S/SQUARE,D). */
-static weft_value block_means(weft_graph *g, weft_value x)
-{
-    const weft_shape s = weft_value_get(g, x)->shape;
-    x = weft_reshape(g, x, WEFT_SHAPE(s.dim[0], s.dim[1] / SQUARE, SQUARE, s.dim[2], s.dim[3]));
-    x = weft_reshape(g, weft_mean(g, x, 1u << 2),
-                     WEFT_SHAPE(s.dim[0], s.dim[1] / SQUARE, s.dim[2], s.dim[3]));
-    return weft_permute(g, x, (int[]){0, 2, 1, 3});
-}
-
 /* Attention of the video to itself over chosen blocks. */
 static weft_value attend_blocks(weft_graph *g, const kandinsky5 *c, const weft_value qkv[3],
                                 weft_value window)
 {
-    const weft_attr_attention attr = {.scale = 1 / sqrt((double)head_dim(c))};
     const weft_attr_top_p top = {.mass = c->mass};
-    const weft_value q = block_means(g, weft_unary(g, WEFT_OP_STOP, qkv[0])),
-                     k = block_means(g, weft_unary(g, WEFT_OP_STOP, qkv[1])),
-                     scores = weft_affine(g, weft_matmul(g, q, k, false, true), attr.scale, 0),
-                     share = weft_unary(g, WEFT_OP_SOFTMAX, weft_cast(g, scores, WEFT_F32)),
+    const double scale = 1 / sqrt((double)head_dim(c));
+    const weft_value scores = weft_nn_block_scores(g, qkv[0], qkv[1], SQUARE),
+                     share = weft_unary(g, WEFT_OP_SOFTMAX, weft_affine(g, scores, scale, 0)),
                      chosen = weft_add(g, weft_emit(g, WEFT_OP_TOP_P, &share, 1, &top), window);
-    weft_value out[WEFT_MAX_OUTPUTS];
-    weft_emit_all(g, WEFT_OP_BLOCK_ATTENTION, (weft_value[]){qkv[0], qkv[1], qkv[2], chosen}, 4,
-                  &attr, out);
-    return out[0];
+    return weft_nn_attend_blocks(g, qkv[0], qkv[1], qkv[2], chosen);
 }
 
 /* ---- blocks --------------------------------------------------------------------------------- */

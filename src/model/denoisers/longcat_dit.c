@@ -14,6 +14,10 @@
  * other tokens attend to all.
  * With a cache (model/frame_cache.h), a call has the given frames alone, which add their keys and
  * values, or the other frames, which see them.
+ * With enable_bsa, queries of a block of frames, rows and columns attend to the blocks of keys whose
+ * mean is most like the queries' own. Tokens have the order of blocks between the first layer and
+ * the last one. Given frames choose from blocks of given frames, and are whole blocks. A single
+ * frame has full attention.
  * The prediction is data - noise, the negative of the velocity of flow matching.
  * Shape letters: B batch, T frames, S video tokens, L text tokens, C width, W width of t,
  * H heads, D head width. */
@@ -22,13 +26,16 @@
 #include "model/config_fields.h"
 #include "model/frame_cache.h"
 #include "model/model.h"
+#include "nn/chosen_blocks.h"
 #include "nn/experts.h"
 #include "nn/nn.h"
 
 typedef struct longcat {
     int64_t in_channels, out_channels, width, layers, heads, text_dim, mlp_ratio;
     int64_t time_width, frequencies, patch[3];
-    bool zero_padding;
+    bool zero_padding, sparse;
+    double sparsity;                /* share of the blocks of keys that queries do not attend to */
+    int64_t block[3], key_block[3]; /* frames, rows, columns of tokens in a block */
 } longcat;
 _Static_assert(sizeof(longcat) <= WEFT_MODEL_CONFIG_BYTES, "the config must fit into a weft_model");
 
@@ -44,48 +51,64 @@ static int64_t inner_of(const longcat *c)
 
 /* Inputs of every block. */
 typedef struct shared {
-    int64_t size[3]; /* tokens along frames, rows, columns */
-    weft_value time; /* silu of the embedded timestep, (B,W) or (B,T,W) */
+    int64_t size[3];  /* tokens along frames, rows, columns */
+    int64_t block[3]; /* of a block, whose order the tokens have; 0: the order of the video */
+    weft_value time;  /* silu of the embedded timestep, (B,W) or (B,T,W) */
     weft_value text, hidden;
     weft_value rope[WEFT_MAX_OUTPUTS];
     weft_value given, others; /* segments of attention; WEFT_NONE: no frame is given */
-    weft_value noised;        /* (B,T,1,1): 0 for given frames */
+    weft_value noised;        /* 0 for given frames, shaped as rows of modulation */
+    weft_value apart;         /* (B,1,M,N): hides blocks of keys from queries of given frames */
     const weft_frame_cache *cache;
     int64_t layer;
 } shared;
 
 /* ---- modulation ----------------------------------------------------------------------------- */
 
-/* "adaLN_modulation": `count` rows (B,1,C), or (B,T,1,C) with a timestep per frame. */
+/* Rows of frames (B,T,C) as they broadcast to tokens: (B,T,1,C), or (B,T/t,1,t,1,C) in blocks. */
+static weft_value of_frames(weft_graph *g, const shared *s, weft_value rows)
+{
+    const weft_shape shape = weft_value_get(g, rows)->shape;
+    const int64_t batch = shape.dim[0], frames = shape.dim[1], t = s->block[0],
+                  width = shape.dim[2];
+    return weft_reshape(g, rows,
+                        t ? WEFT_SHAPE(batch, frames / t, 1, t, 1, width)
+                          : WEFT_SHAPE(batch, frames, 1, width));
+}
+
+/* "adaLN_modulation": `count` rows (B,1,C), or rows of frames with a timestep per frame. */
 static void modulation(weft_graph *g, const longcat *c, const shared *s, int count, weft_value *row)
 {
     const weft_shape time = weft_value_get(g, s->time)->shape;
     const int last = time.rank - 1;
     const weft_value rows =
         weft_nn_linear(g, "adaLN_modulation.1", s->time, count * c->width, WEFT_LINEAR_ZERO);
-    const weft_shape shape = last == 2 ? WEFT_SHAPE(time.dim[0], time.dim[1], 1, c->width)
-                                       : WEFT_SHAPE(time.dim[0], 1, c->width);
-    for (int i = 0; i < count; i++)
-        row[i] = weft_reshape(g, weft_slice(g, rows, last, i * c->width, c->width), shape);
+    for (int i = 0; i < count; i++) {
+        const weft_value own = weft_slice(g, rows, last, i * c->width, c->width);
+        row[i] = last == 2 ? of_frames(g, s, own)
+                           : weft_reshape(g, own, WEFT_SHAPE(time.dim[0], 1, c->width));
+    }
 }
 
-/* x (B,S,C) as (B,T,S/T,C) if `row` is per frame, and back. */
+/* x (B,S,C) with the dims of `row`, if it is of frames, and back. */
 static weft_value by_frames(weft_graph *g, const shared *s, weft_value row, weft_value x)
 {
-    return weft_value_get(g, row)->shape.rank == 4
-               ? weft_reshape(g, x,
-                              WEFT_SHAPE(weft_dim(g, x, 0), s->size[0], s->size[1] * s->size[2],
-                                         weft_dim(g, x, 2)))
-               : x;
+    const int rank = weft_value_get(g, row)->shape.rank;
+    if (rank == 3)
+        return x;
+    const int64_t batch = weft_dim(g, x, 0), width = weft_dim(g, x, 2), *t = s->block,
+                  *size = s->size;
+    return weft_reshape(g, x,
+                        rank == 4
+                            ? WEFT_SHAPE(batch, size[0], size[1] * size[2], width)
+                            : WEFT_SHAPE(batch, size[0] / t[0], size[1] / t[1] * (size[2] / t[2]),
+                                         t[0], t[1] * t[2], width));
 }
 
 static weft_value by_tokens(weft_graph *g, weft_value x)
 {
-    return weft_value_get(g, x)->shape.rank == 4
-               ? weft_reshape(g, x,
-                              WEFT_SHAPE(weft_dim(g, x, 0), weft_dim(g, x, 1) * weft_dim(g, x, 2),
-                                         weft_dim(g, x, 3)))
-               : x;
+    const weft_shape s = weft_value_get(g, x)->shape;
+    return s.rank == 3 ? x : weft_reshape(g, x, WEFT_SHAPE(s.dim[0], -1, s.dim[s.rank - 1]));
 }
 
 static weft_value modulated(weft_graph *g, const shared *s, weft_value x, weft_value shift,
@@ -100,6 +123,76 @@ static weft_value gated_add(weft_graph *g, const shared *s, weft_value x, weft_v
 {
     return by_tokens(
         g, weft_nn_gated_add(g, by_frames(g, s, gate, x), by_frames(g, s, gate, h), gate));
+}
+
+/* ---- block-sparse attention ----------------------------------------------------------------- */
+
+/* Exchanges two neighbouring dims of x, whose elements are (outer, one, other, rest). */
+static weft_value exchange(weft_graph *g, weft_value x, int64_t outer, int64_t one, int64_t other)
+{
+    const weft_shape whole = weft_value_get(g, x)->shape;
+    const int64_t rest = weft_shape_count(&whole) / (outer * one * other);
+    x = weft_permute(g, weft_reshape(g, x, WEFT_SHAPE(outer, one, other, rest)),
+                     (int[]){0, 2, 1, 3});
+    return weft_reshape(g, x, whole);
+}
+
+/* Orders the tokens of x (B,S,...) or (S,...) by blocks, or back. */
+static weft_value by_blocks(weft_graph *g, const shared *s, weft_value x, bool back)
+{
+    const int64_t *t = s->block, *size = s->size, tokens = size[0] * size[1] * size[2];
+    if (!t[0] || !weft_value_ok(x))
+        return x;
+    const int64_t batch = weft_dim(g, x, 0) == tokens ? 1 : weft_dim(g, x, 0),
+                  layers = batch * size[0] / t[0], rows = size[1] / t[1], columns = size[2] / t[2];
+    if (back)
+        return exchange(g, exchange(g, x, layers * rows, columns, t[0] * t[1]), layers, rows, t[0]);
+    return exchange(g, exchange(g, x, layers, t[0], rows), layers * rows, t[0] * t[1], columns);
+}
+
+/* Sets the order of tokens. */
+static void order_tokens(weft_graph *g, const longcat *c, shared *s)
+{
+    if (!c->sparse || s->size[0] == 1)
+        return;
+    for (int d = 0; d < 3; d++) {
+        if (s->size[d] % c->block[d]) {
+            weft_graph_fail(g, WEFT_MSG_MODEL_SHAPE,
+                            "%" PRId64 " x %" PRId64 " x %" PRId64 " tokens of frames, rows and "
+                            "columns do not have whole blocks of %" PRId64 " x %" PRId64
+                            " x %" PRId64 ", which enable_bsa needs",
+                            s->size[0], s->size[1], s->size[2], c->block[0], c->block[1],
+                            c->block[2]);
+            return;
+        }
+        s->block[d] = c->block[d];
+    }
+}
+
+/* Hides blocks of noisy keys from queries of given frames. mask (B,T): 0 for given frames. The
+ * first frame of a block says it for all. */
+static void hide_noisy(weft_graph *g, shared *s, weft_value mask)
+{
+    const int64_t batch = weft_dim(g, mask, 0), layers = s->size[0] / s->block[0],
+                  each = s->size[1] / s->block[1] * (s->size[2] / s->block[2]);
+    const weft_value first =
+        weft_slice(g, weft_reshape(g, mask, WEFT_SHAPE(batch, layers, s->block[0])), 2, 0, 1);
+    const weft_value noisy = weft_broadcast(g, first, WEFT_SHAPE(batch, layers, each)),
+                     key = weft_reshape(g, noisy, WEFT_SHAPE(batch, 1, 1, layers * each)),
+                     query = weft_reshape(g, noisy, WEFT_SHAPE(batch, 1, layers * each, 1));
+    s->apart = weft_affine(g, weft_mul(g, weft_affine(g, query, -1, 1), key), -1e30, 0);
+}
+
+static weft_value attend_chosen(weft_graph *g, const longcat *c, const shared *s,
+                                const weft_value part[3])
+{
+    const weft_attr_top_share top = {.share = 1 - c->sparsity};
+    weft_value scores =
+        weft_nn_block_scores(g, part[0], part[1], s->block[0] * s->block[1] * s->block[2]);
+    if (weft_value_ok(s->apart))
+        scores = weft_add(g, scores, s->apart);
+    return weft_nn_attend_blocks(g, part[0], part[1], part[2],
+                                 weft_emit(g, WEFT_OP_TOP_SHARE, &scores, 1, &top));
 }
 
 /* ---- blocks --------------------------------------------------------------------------------- */
@@ -123,9 +216,15 @@ static weft_value attend_video(weft_graph *g, const longcat *c, const shared *s,
     split(g, c, weft_nn_linear(g, "qkv", x, 3 * c->width, WEFT_LINEAR_XAVIER), 3, part);
     for (int i = 0; i < 2; i++)
         part[i] = weft_nn_rope(g, part[i], s->rope, false);
-    if (s->cache) {
+    if (s->cache && s->block[0]) {
+        const weft_value own[] = {part[0], part[1], part[2]};
+        weft_frame_cache_join(g, s->cache, s->layer, part + 1, part + 1);
+        mixed = attend_chosen(g, c, s, s->cache->adds ? own : part);
+    } else if (s->cache) {
         weft_frame_cache_join(g, s->cache, s->layer, part + 1, part + 1);
         mixed = weft_nn_attend_segments(g, part[0], part[1], part[2], s->cache->keys);
+    } else if (s->block[0]) {
+        mixed = attend_chosen(g, c, s, part);
     } else if (weft_value_ok(s->given)) {
         weft_graph_push(g, "frames"); /* queries outside a segment have zeros */
         mixed = weft_add(g, weft_nn_attend_segments(g, part[0], part[1], part[2], s->given),
@@ -194,7 +293,9 @@ static void mark_given(weft_graph *g, shared *s, weft_value mask)
                      none = weft_affine(g, given, 0, 0); /* (B,1) */
     s->given = segment(g, none, none, given);
     s->others = segment(g, none, given, weft_affine(g, given, 0, all));
-    s->noised = weft_reshape(g, mask, WEFT_SHAPE(weft_dim(g, mask, 0), frames, 1, 1));
+    s->noised = of_frames(g, s, weft_reshape(g, mask, WEFT_SHAPE(weft_dim(g, mask, 0), frames, 1)));
+    if (s->block[0])
+        hide_noisy(g, s, mask);
 }
 
 /* Embeds the timestep (B) or (B,T). With a mask, the timestep of given frames is 0. */
@@ -243,9 +344,11 @@ static void video_rope(weft_graph *g, const longcat *c, shared *s)
     if (s->cache) {
         attr.grid[0] += s->cache->size.rest; /* the largest positions */
         weft_nn_rope_at(g, &attr, s->cache->position, s->rope);
-        return;
+    } else {
+        weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &attr, s->rope);
     }
-    weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &attr, s->rope);
+    for (int i = 0; i < 2; i++)
+        s->rope[i] = by_blocks(g, s, s->rope[i], false);
 }
 
 /* latents (B,T,Y,X,in), timestep (B) or (B,T) in [0, 1000], text (B,L,text_dim), frame mask (B,T)
@@ -255,8 +358,13 @@ static weft_value forward(weft_graph *g, const longcat *c, const weft_ports *in)
     enum { SHIFT, SCALE, ROWS };
     const weft_value frames = in->at[WEFT_PORT_FRAME_MASK];
     weft_value row[ROWS], mask = WEFT_NONE;
-    shared s = {.given = WEFT_NONE, .others = WEFT_NONE, .noised = WEFT_NONE, .cache = in->cache};
+    shared s = {.given = WEFT_NONE,
+                .others = WEFT_NONE,
+                .noised = WEFT_NONE,
+                .apart = WEFT_NONE,
+                .cache = in->cache};
     weft_nn_count_tokens(g, in->at[WEFT_PORT_LATENTS], c->patch, s.size);
+    order_tokens(g, c, &s);
     if (weft_graph_check(g) != WEFT_OK)
         return WEFT_NONE;
     if (weft_value_ok(frames)) {
@@ -268,6 +376,7 @@ static weft_value forward(weft_graph *g, const longcat *c, const weft_ports *in)
     video_rope(g, c, &s);
     weft_value x = weft_nn_patch(g, "x_embedder.proj", in->at[WEFT_PORT_LATENTS], c->width,
                                  c->patch, WEFT_PATCH_3D, true);
+    x = by_blocks(g, &s, x, false);
     for (int64_t i = 0; i < c->layers; i++) {
         s.layer = i;
         weft_graph_push(g, "blocks.%d", (int)i);
@@ -280,7 +389,7 @@ static weft_value forward(weft_graph *g, const longcat *c, const weft_ports *in)
     x = weft_nn_linear(g, "linear", x, c->patch[1] * c->patch[2] * c->out_channels,
                        WEFT_LINEAR_ZERO);
     weft_graph_pop(g);
-    return weft_nn_unpatch(g, x, s.size, c->patch);
+    return weft_nn_unpatch(g, by_blocks(g, &s, x, true), s.size, c->patch);
 }
 
 /* ---- the family ----------------------------------------------------------------------------- */
@@ -293,6 +402,16 @@ static weft_status check(const void *config, const weft_config_locations *locati
                           "\"hidden_size\" %" PRId64 " is not a multiple of 8 times the heads, "
                           "which rotary embedding needs",
                           c->width);
+    if (c->sparse && !(c->sparsity > 0 && c->sparsity < 1))
+        return weft_error(WEFT_MSG_MODEL_CONFIG,
+                          WEFT_AT_FIELD(locations, "bsa_params.sparsity", c->sparsity),
+                          "with enable_bsa, the share is above 0 and below 1");
+    for (int d = 0; d < 3 && c->sparse; d++)
+        if (c->key_block[d] != c->block[d])
+            return weft_error(
+                WEFT_MSG_MODEL_CONFIG,
+                WEFT_AT_FIELD(locations, "bsa_params.chunk_3d_shape_k", c->key_block[d]),
+                "blocks of keys do not have the sides of blocks of queries, which is not supported");
     return c->patch[0] != 1
                ? weft_error(
                      WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "patch_size", c->patch[0]),
@@ -304,7 +423,8 @@ static void grid(const void *config, weft_grid *grid)
 {
     const longcat *c = config;
     for (int d = 0; d < 3; d++)
-        grid->factor[d] = c->patch[d];
+        grid->factor[d] = c->patch[d] * (c->sparse && d ? c->block[d] : 1);
+    grid->block = c->sparse ? c->block[0] : 0;
     grid->channels = c->in_channels;
     grid->out_channels = c->out_channels;
 }
@@ -328,8 +448,9 @@ static void build(weft_graph *g, const void *config, weft_call call, weft_ports 
 
 static void frame_condition(const void *config, weft_frame_condition *cond)
 {
-    (void)config;
+    const longcat *c = config;
     cond->form = WEFT_FRAME_CONDITION_FRAME_MASK;
+    cond->whole = c->sparse ? c->block[0] : 0;
     cond->caches_given = cond->apart = true;
     cond->tail_steps = 10;
 }
@@ -353,8 +474,19 @@ static const weft_field fields[] = {
     WEFT_PATCH_SIDES_FIELD(AT(patch), "[1, 2, 2]"),
     {"text_tokens_zero_pad", WEFT_FIELD_BOOL, AT(zero_padding), "false",
      .help = "tokens after the text are zeros that are attended to; false: they are hidden"},
-    {"enable_bsa", WEFT_FIELD_FIXED, .fallback = "false"},
-    {"bsa_params", WEFT_FIELD_IGNORED, .fallback = "null"},
+    {"enable_bsa", WEFT_FIELD_BOOL, AT(sparse), "false",
+     .help = "queries of a block of tokens attend to the most similar blocks of keys only"},
+    {"sparsity", WEFT_FIELD_F64, AT(sparsity), "0.9375", 0, 1,
+     .also = "bsa_params.sparsity", .object = "bsa_params",
+     .help = "enable_bsa: share of the blocks of keys that queries do not attend to"},
+    {"chunk_3d_shape_q", WEFT_FIELD_I64S, AT(block), "[4, 4, 4]", 1, 1 << 10, .capacity = 3,
+     .length = weft_three, .also = "bsa_params.chunk_3d_shape_q", .object = "bsa_params",
+     .help = "enable_bsa: frames, rows and columns of tokens in a block of queries"},
+    {"chunk_3d_shape_k", WEFT_FIELD_I64S, AT(key_block), "[4, 4, 4]", 1, 1 << 10, .capacity = 3,
+     .length = weft_three, .also = "bsa_params.chunk_3d_shape_k", .object = "bsa_params",
+     .help = "enable_bsa: the same sides, of a block of keys"},
+    {"cdf_threshold", WEFT_FIELD_FIXED, .fallback = "null", .also = "bsa_params.cdf_threshold",
+     .object = "bsa_params"},
     {"enable_flashattn3", WEFT_FIELD_IGNORED, .fallback = "false"},
     {"enable_flashattn2", WEFT_FIELD_IGNORED, .fallback = "false"},
     {"enable_xformers", WEFT_FIELD_IGNORED, .fallback = "false"},

@@ -343,6 +343,12 @@ static weft_status check_condition(const weft_run_models *m, const char *path)
                           "CogVideoXTransformer3DModel, LTXVideoTransformer3DModel, STDiT3 and, "
                           "with an image_condition_type, HunyuanVideoTransformer3DModel can",
                           name);
+    if (how.whole > 1)
+        return weft_error(WEFT_MSG_CONFIG_CONFLICT, WEFT_AT(.file = path, .key = "condition"),
+                          "the transformer sees given frames in blocks of %" PRId64 " latent "
+                          "frames (enable_bsa), and this condition gives one. Set enable_bsa: "
+                          "false, or remove the condition.",
+                          how.whole);
     if (how.form == WEFT_FRAME_CONDITION_CHANNELS && m->patch.channels != 2 * latents + marks)
         return weft_error(
             WEFT_MSG_CONFIG_VALUE,
