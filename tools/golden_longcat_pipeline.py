@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/pipelines/longcat: a folder as LongCat-Video is published (the transformer in dit/), with random weights,
-and the latents that this file generates from it with tools/longcat_reference.py in f64. No package has the pipeline: it is
+"""Makes tests/golden/pipelines/longcat and longcat_blocks: folders as LongCat-Video is published (the transformer in dit/), with random
+weights, and the latents that this file generates from them with tools/longcat_reference.py in f64. No package has the pipeline: it is
 written from the description and the steps of its authors (meituan-longcat/LongCat-Video, pipeline_longcat_video.py). Latents of
 images and videos are means. Needs PyTorch, diffusers and transformers; run from the root of the checkout, with tools in
 PYTHONPATH.
@@ -11,6 +11,9 @@ PYTHONPATH.
     longcat_video      continues a video of 9 frames, with 10 steps at even levels from 0.5 on. Guidance scales by later frames
     longcat_kept       the same, without the cache of the given frames (weft's option), to the same latents
     longcat_plain      continues a video with the levels of text to video
+    longcat_blocks     attention over chosen blocks of tokens: text to video
+    longcat_blocks_video, longcat_blocks_kept
+                       the same after given frames, as longcat_video and longcat_kept
     longcat_few        an adapter in the authors' names, and the 5 of 50 levels of their models of few steps, without guidance
 
 Once, the authors' transformer, adapters and pipeline ran in f64 with these weights. Their latents of all variants differ from
@@ -32,6 +35,8 @@ from transformers import UMT5Config, UMT5EncoderModel
 
 SHIFT, FRAMES, HEIGHT, WIDTH, STEPS, GIVEN = 12.0, 21, 32, 48, 5, 9
 OWN = CONFIG | dict(caption_channels=16, text_tokens_zero_pad=True)
+PUBLISHED = {"enable_bsa": False, "bsa_params": {"sparsity": 0.9375, "chunk_3d_shape_q": [4, 4, 4], "chunk_3d_shape_k": [4, 4, 4]}}
+BLOCKS = {"enable_bsa": True, "bsa_params": {"sparsity": 0.6, "chunk_3d_shape_q": [4, 1, 1], "chunk_3d_shape_k": [4, 1, 1]}}
 
 
 def make_parts():
@@ -112,15 +117,28 @@ def add_adapter(model, path, rank=4, scale=0.5):
     save_file(tensors, path)
 
 
-def publish(pipe, transformer):
+def publish(name, transformer, sparse):
     """The published folder: dit/ in place of transformer/."""
-    os.makedirs(f"{OUT}/longcat/dit")
+    os.makedirs(f"{OUT}/{name}/dit")
     json.dump({"_class_name": "LongCatVideoTransformer3DModel", "_diffusers_version": "0.35.1", **OWN, "patch_size": [1, 2, 2], "mlp_ratio": 4,
-               "enable_bsa": False, "bsa_params": {"sparsity": 0.9375, "chunk_3d_shape_q": [4, 4, 4], "chunk_3d_shape_k": [4, 4, 4]},
-               "enable_flashattn2": True, "enable_flashattn3": False, "enable_xformers": False, "cp_split_hw": None},
-              open(f"{OUT}/longcat/dit/config.json", "w"), indent=1)
-    save_file({key: value.contiguous() for key, value in transformer.state_dict().items()}, f"{OUT}/longcat/dit/diffusion_pytorch_model.safetensors")
-    os.remove(f"{OUT}/longcat/model_index.json")  # the authors open each part by itself
+               **sparse, "enable_flashattn2": True, "enable_flashattn3": False, "enable_xformers": False, "cp_split_hw": None},
+              open(f"{OUT}/{name}/dit/config.json", "w"), indent=1)
+    save_file({key: value.contiguous() for key, value in transformer.state_dict().items()}, f"{OUT}/{name}/dit/diffusion_pytorch_model.safetensors")
+    os.remove(f"{OUT}/{name}/model_index.json")  # the authors open each part by itself
+
+
+def with_blocks(pipe, transformer, texts, asked):
+    """8 latent frames, of which 4 are given."""
+    frames, known_frames, image = 29, 13, picture(60, 40, 1)
+    exact = LongCatVideoTransformer3DModel(**OWN, **BLOCKS).double()
+    exact.load_state_dict(transformer.state_dict())
+    begin, levels, asked = noise(4, 1 + frames // 4, HEIGHT // 8, WIDTH // 8), shifted(even(STEPS)), asked | dict(num_frames=frames)
+    save(pipe, "longcat_blocks", begin, generate(exact, texts, begin, levels, 4.0), **asked)
+    publish("longcat_blocks", transformer, BLOCKS)
+    made = generate(exact, texts, begin, with_tail(levels), 4.0, latents_of(pipe, [image] * known_frames), True)
+    variant("longcat_blocks", "video", made, **asked, given_frames=known_frames)
+    variant("longcat_blocks", "kept", made, **asked, given_frames=known_frames, kv_cache="off")
+    given("longcat_blocks", video_video=image, video_kept=image)
 
 
 def main():
@@ -131,7 +149,7 @@ def main():
     asked = dict(prompt=PROMPT, negative=NEGATIVE, height=HEIGHT, width=WIDTH, num_frames=FRAMES, num_inference_steps=STEPS, guidance_scale=4.0)
     levels = shifted(even(STEPS))
     save(pipe, "longcat", begin, generate(exact, texts, begin, levels, 4.0), **asked)
-    publish(pipe, transformer)
+    publish("longcat", transformer, PUBLISHED)
     alone = {key: value for key, value in asked.items() if key != "negative"} | dict(guidance_scale=1.0)
     variant("longcat", "alone", generate(exact, texts, begin, levels, 1.0), **alone)
     image = picture(60, 40, 1)
@@ -143,6 +161,7 @@ def main():
     variant("longcat", "kept", made, **continues | dict(kv_cache="off"))
     variant("longcat", "plain", generate(exact, texts, begin, levels, 4.0, known, True), **continues | dict(tail_steps=0))
     given("longcat", image_image=image, **pictures)
+    with_blocks(pipe, transformer, texts, asked)
     add_adapter(exact, f"{OUT}/longcat/lora_few.safetensors")
     variant("longcat", "few", generate(exact, texts, begin, shifted(few(5)), 1.0),
             **{key: value for key, value in alone.items() if key != "num_inference_steps"} | dict(sigmas=few(5)))

@@ -102,6 +102,11 @@ for axis in tp cp fsdp cfg; do
     check "longcat_video_by_ranks_of_$axis" by_ranks longcat video --parallel $axis=2
     check "longcat_kept_by_ranks_of_$axis" by_ranks longcat kept --parallel $axis=2
 done
+for variant in "" video kept; do
+    for axis in tp cp; do check "longcat_blocks_${variant}_by_ranks_of_$axis" by_ranks longcat_blocks "$variant" --parallel $axis=2; done
+    check "longcat_blocks_${variant}_by_ranks_of_sp" by_ranks longcat_blocks "$variant" --parallel tp=2 --parallel sequence_parallel=true
+    check "longcat_blocks_${variant}_by_ranks_of_ring" by_ranks longcat_blocks "$variant" --parallel cp=2 --parallel context=ring
+done
 for variant in image video kept; do
     check "longcat_${variant}_by_ranks_of_sp" by_ranks longcat $variant --parallel tp=2 --parallel sequence_parallel=true
     check "longcat_${variant}_by_ranks_of_ring" by_ranks longcat $variant --parallel cp=2 --parallel context=ring
