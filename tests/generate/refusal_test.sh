@@ -54,6 +54,21 @@ cp -r "$SRC/tests/golden/pipelines/skyreels" plain_skyreels
 sed -i 's/SkyReelsV2DiffusionForcing/SkyReelsV2/' plain_skyreels/model_index.json
 refuse model-input-unsupported key=--frame-lag -- --model plain_skyreels --frames 13 --height 32 --width 32 --frame-lag 2
 refuse video-size key=--frames value=1 'text~=at least 5' -- --model "$SRC/tests/golden/pipelines/skyreels" --frames 1 --height 32 --width 32 --block-frames 1 --image "$SRC/tests/golden/pipelines/skyreels/image_image.png"
+# Blocks of LongCat-Video's tokens have 4 latent frames; given frames and all frames have whole blocks.
+blocks=$SRC/tests/golden/pipelines/longcat_blocks
+refuse video-size key=--frames value=21 'text~=number is 29' -- --model "$blocks" --frames 21 --height 32 --width 48
+refuse video-size key=--image value=1 -- --model "$blocks" --frames 29 --height 32 --width 48 --image "$blocks/video_video.png"
+refuse video-size key=--given-frames value=9 'text~=--given-frames 13' -- --model "$blocks" --frames 29 --height 32 --width 48 --video "$blocks/video_video.png" --given-frames 9
+other_blocks() { # NAME SIDES THRESHOLD: the folder with other parameters
+    cp -r "$blocks" "$1"
+    sed -i "s/\"sparsity\"/\"cdf_threshold\": $3, \"sparsity\"/" "$1/dit/config.json"
+    python3 -S -c 'import json, sys; c = json.load(open(sys.argv[1])); c["bsa_params"]["chunk_3d_shape_k"] = json.loads(sys.argv[2]); json.dump(c, open(sys.argv[1], "w"))' \
+        "$1/dit/config.json" "$2"
+}
+other_blocks thresholds '[4, 1, 1]' 0.5
+other_blocks sides '[4, 2, 1]' null
+refuse model-config-unsupported key=cdf_threshold -- --model thresholds --frames 29 --height 32 --width 48
+refuse model-config key=bsa_params.chunk_3d_shape_k value=2 -- --model sides --frames 29 --height 32 --width 48
 refuse option-invalid key=--timesteps value=x -- --model $model --timesteps 999,x
 refuse option-invalid key=--timesteps value=500 -- --model $model --timesteps 400,500
 refuse option-invalid key=--sigmas value=-1 -- --model $model --sigmas 1,-1

@@ -39,4 +39,5 @@ check average resumes motif 3 --frames 5 --steps 3 --width 48
 given=(--video "$folder/longcat/video_video.png" --given-frames 9 --frames 21 --width 48 --steps 3 --tail-steps 2)
 check given_frames resumes longcat 4 "${given[@]}"
 check given_frames_without_cache resumes longcat 4 "${given[@]}" --kv-cache off
+check given_blocks resumes longcat_blocks 4 --video "$folder/longcat/video_video.png" --given-frames 13 --frames 29 --width 48 --steps 3 --tail-steps 2
 finish
