@@ -411,7 +411,8 @@ static weft_status check(const void *config, const weft_config_locations *locati
             return weft_error(
                 WEFT_MSG_MODEL_CONFIG,
                 WEFT_AT_FIELD(locations, "bsa_params.chunk_3d_shape_k", c->key_block[d]),
-                "blocks of keys do not have the sides of blocks of queries, which is not supported");
+                "blocks of keys do not have the sides of blocks of queries, which is not "
+                "supported");
     return c->patch[0] != 1
                ? weft_error(
                      WEFT_MSG_MODEL_CONFIG, WEFT_AT_FIELD(locations, "patch_size", c->patch[0]),
