@@ -757,7 +757,7 @@ def ltx_timed():
     """A picture: the decoder is modulated by a timestep, and noise of the seed (weft's) is mixed into the latents."""
     from diffusers import LTXPipeline
     from diffusers.pipelines.ltx import pipeline_ltx
-    from weft_noise import normal
+    from weft_noise import DECODED, normal
     transformer = weights(LTXVideoTransformer3DModel(in_channels=8, out_channels=8, num_attention_heads=2, attention_head_dim=12,
                                                      cross_attention_dim=24, num_layers=1, caption_channels=16), 1)
     kind = "LTXVideo095DownBlock3D"
@@ -777,7 +777,7 @@ def ltx_timed():
     pack = pipe._pack_latents(begin)
     made = pipe(prompt=PROMPT, latents=pack, output_type="latent", **asked).frames
     save(pipe, "ltx_timed", begin, pipe._unpack_latents(made, 1, 2, 3), prompt=PROMPT, **asked)
-    own = torch.tensor([normal(0, i) for i in range(48)]).reshape(1, 1, 2, 3, 8).permute(0, 4, 1, 2, 3)
+    own = torch.tensor([normal(0, i, DECODED) for i in range(48)]).reshape(1, 1, 2, 3, 8).permute(0, 4, 1, 2, 3)
     pipeline_ltx.randn_tensor = lambda *_, **__: own  # with given latents the decoder's noise is the only one
     for name, more in ("plain", {}), ("timed", dict(decode_timestep=0.3, decode_noise_scale=0.1)):
         frames = pipe(prompt=PROMPT, latents=pack, output_type="np", **asked, **more).frames[0]

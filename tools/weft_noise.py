@@ -1,7 +1,7 @@
 """weft's random numbers (src/base/rng.h), for references that draw noise."""
 import math
 
-SAMPLER, DECODER, GIVEN, STAGE = 7, 13, 16, 18  # purposes
+SAMPLER, DECODER, GIVEN, STAGE, DECODED = 7, 13, 16, 18, 22  # purposes
 
 
 def philox(key, high, low):

@@ -21,7 +21,7 @@ typedef enum weft_rng_purpose {
     WEFT_RNG_PLAN = 10,    /* planner searches */
     WEFT_RNG_TEST = 11,
     WEFT_RNG_IDENTITY = 12, /* dropout of identity images */
-    WEFT_RNG_DECODER = 13,  /* noise of an autoencoder's decoder, and before it */
+    WEFT_RNG_DECODER = 13,  /* noise inside an autoencoder's decoder */
     WEFT_RNG_SCORE = 14,    /* distillation: noise and level at which two scores are compared */
     WEFT_RNG_FAKE = 15,     /* distillation: noise and level that train the score of the student */
     WEFT_RNG_GIVEN = 16,    /* noise of given frames, and its share */
@@ -30,6 +30,7 @@ typedef enum weft_rng_purpose {
     WEFT_RNG_CONTROL = 19,  /* dropout of control videos */
     WEFT_RNG_FACE = 20,     /* dropout of faces */
     WEFT_RNG_OVERLAP = 21,  /* samples that begin with given frames */
+    WEFT_RNG_DECODED = 22,  /* noise in the latents that a decoder with a timestep gets */
 } weft_rng_purpose;
 
 /* The raw block: 128-bit counter (hi, lo), 64-bit key. */

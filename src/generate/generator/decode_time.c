@@ -25,5 +25,5 @@ void weft_decode_time_mix(const weft_decode_time *time, uint64_t seed, int64_t f
 {
     const float share = (float)time->noise;
     for (int64_t i = first; i < end && share > 0; i++)
-        x[i] = (1 - share) * x[i] + share * weft_random_normal(seed, WEFT_RNG_DECODER, (uint64_t)i);
+        x[i] = (1 - share) * x[i] + share * weft_random_normal(seed, WEFT_RNG_DECODED, (uint64_t)i);
 }
