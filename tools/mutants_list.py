@@ -58,7 +58,7 @@ MUTANTS = [
     ("generate-cache-last", "src/generate/generator/feature_cache_rule.c", "rule->last = (int64_t)value;", "rule->last = 1;", "generate-generator:cache/*"),
     # ---- graph
     ("graph-part-last", "src/graph/mesh.c", "*len = n - begin < chunk ? n - begin : chunk;", "*len = chunk;", "graph:shard/every_op_under_every_layout_on_3_ranks"),
-    ("graph-cost-attention", "src/graph/cost.c", "pair * (node->op == WEFT_OP_ATTENTION ? 2 : 5)", "pair * (node->op == WEFT_OP_ATTENTION ? 2 : 4)",
+    ("graph-cost-attention", "src/graph/cost.c", "pair * (backward ? 5 : 2)", "pair * (backward ? 4 : 2)",
      "graph:cost/* plan-cost:graph_list/*"),
     ("graph-cost-all-reduce", "src/graph/cost.c", "        wire *= 2;\n", "        wire *= 1;\n", "graph:cost/*"),
     ("graph-cost-ring", "src/graph/cost.c", "wire = k > 1 ? bytes : 0;", "wire = k > 1 ? 2 * bytes : 0;", "graph:cost/*"),

@@ -14,9 +14,9 @@
  * other tokens attend to all.
  * With a cache (model/frame_cache.h), a call has the given frames alone, which add their keys and
  * values, or the other frames, which see them.
- * With enable_bsa, queries of a block of frames, rows and columns attend to the blocks of keys whose
- * mean is most like the queries' own. Tokens have the order of blocks between the first layer and
- * the last one. Given frames choose from blocks of given frames, and are whole blocks. A single
+ * With enable_bsa, queries of a block of frames, rows and columns attend to the blocks of keys
+ * whose mean is most like the queries' own. Tokens have the order of blocks between the first layer
+ * and the last one. Given frames choose from blocks of given frames, and are whole blocks. A single
  * frame has full attention.
  * The prediction is data - noise, the negative of the velocity of flow matching.
  * Shape letters: B batch, T frames, S video tokens, L text tokens, C width, W width of t,
