@@ -91,6 +91,21 @@ check updates_of_ring same_updates update 2 ring --set parallel.cp=2 --set paral
 check updates_of_sp same_updates update 2 sp --set parallel.tp=2 --set parallel.sequence_parallel=true
 check updates_of_fsdp_and_tp same_updates update 4 both --set parallel.fsdp=2 --set parallel.tp=2
 each_family update.yaml splits
+# Attention over chosen blocks, which need all tokens of a head: cp and ring split heads. Blocks have
+# 8 by 8 tokens of one frame (Kandinsky 5 with nabla), or 1 by 2 tokens of 3 frames (LongCat-Video).
+chosen_blocks() { # CLASS CONFIG: further keys of the config
+    needs "family_$1"
+    sed "s/^  config: {/&$2, /; s/32, width: 32/64, width: 64/" "$1.yaml" >blocks.yaml
+    rm -rf runs/blocks.*
+    one_rank blocks
+    same_updates blocks 2 cp --set parallel.cp=2
+    same_updates blocks 2 tp --set parallel.tp=2
+    same_updates blocks 2 ring --set parallel.cp=2 --set parallel.context=ring
+}
+check chosen_blocks_of_nabla chosen_blocks Kandinsky5Transformer3DModel \
+    'patch_size: [1, 1, 1], attention_type: nabla, attention_P: 0.5, attention_wT: 1, attention_wH: 1, attention_wW: 3'
+check chosen_blocks_of_longcat chosen_blocks LongCatVideoTransformer3DModel \
+    'enable_bsa: true, bsa_params: {sparsity: 0.6, chunk_3d_shape_q: [3, 1, 2], chunk_3d_shape_k: [3, 1, 2]}'
 # An invalid mesh is refused with the number of ranks that it needs.
 refuse_ranks() { # ID [FIELD=VALUE...] -- ARGS...
     take_message "$@"

@@ -532,7 +532,7 @@ static const weft_recipe_row
     cp_rows[] = {SEQUENCE("cp"), {"*attention:attention", "cp", TOKENS}},
     ring_rows[] = {SEQUENCE("ring"),
                    {"*visual_transformer_blocks.*self_attention:attention", "ring", TOKENS,
-                    .by = "ring"},
+                    .by = "ring", .optional = true}, /* not with nabla */
                    {"*attention:attention", "ring", TOKENS}};
 #define LIST(axis, what, rows) {axis, what, rows, sizeof rows / sizeof *rows}
 static const weft_recipe_list
