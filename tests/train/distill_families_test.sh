@@ -33,7 +33,7 @@ a, b, by = map(float, sys.argv[1:])
 sys.exit(not abs(a - b) <= by * abs(b))' "$2" "$3" "${4:-1e-5}" || fail "$1: the first loss is $2, not $3"
 }
 methods() { # CLASS [OPTIONS...]
-    local class=$1 method folder encoder lora="--set transformer.lora.rank=4 --set stages.0.steps=1"
+    local class=$1 method folder frames encoders lora="--set transformer.lora.rank=4 --set stages.0.steps=1"
     shift
     "$WEFT" train "$class.yaml" --set out="runs/$class" --set stages.0.steps=2 --set stages.1.steps=1 "$@" >"$class.log" 2>&1 || { cat "$class.log"; fail "$class"; }
     # LongCat has its own name of the folder, and three families have other names of layers.
@@ -42,14 +42,17 @@ methods() { # CLASS [OPTIONS...]
     STDiT3 | LongCat*) lora="$lora --set transformer.lora.targets=[qkv,proj]" ;;
     Kandinsky5*) lora="$lora --set transformer.lora.targets=[to_query,to_key,to_value]" ;;
     esac
+    frames=$(sed -n '/^stages:/{n;s/.*frames: \([0-9]*\).*/\1/p;}' "$class.yaml")
+    encoders=$(ls -d runs/$class/model/text_encoder*)
+    [ $class != FluxTransformer2DModel ] || encoders=$(ls -dr runs/$class/model/text_encoder*) # the first one gives the pooled vector
     {
         echo "autoencoder: {weights: runs/vae/model/vae}"
         echo "data: {path: shards, latents: latents}"
         echo "transformer: {weights: $folder}"
         echo "text_encoders:"
-        for encoder in runs/$class/model/text_encoder*; do echo "  - {weights: $encoder}"; done
+        printf '  - {weights: %s}\n' $encoders
         echo "checkpoint: {interval: 0}"
-        echo "stages: [{steps: 2, batch: 2, frames: 9, height: 32, width: 32, lr: 1e-3, warmup_steps: 0, lr_schedule: constant}]"
+        echo "stages: [{steps: 2, batch: 2, frames: $frames, height: 32, width: 32, lr: 1e-3, warmup_steps: 0, lr_schedule: constant}]"
     } >"$class-from.yaml"
     run "$class" dpo --set preference.rejected=other-shards --set preference.beta=100 "$@"
     run "$class" dpo-lora --set preference.rejected=other-shards --set preference.beta=100 $lora "$@"
@@ -67,7 +70,7 @@ methods() { # CLASS [OPTIONS...]
     run "$class" matched --set distill.method=dmd2 --set stages.0.steps=1
     is "$class matching of equal scores" "$(first "$class-matched")" 0
     [ "$(first "$class-dmd2")" != "$(first "$class-matched")" ] || fail "$class: guidance has no effect"
-    "$WEFT" generate --model "runs/$class-dmd2/model" --prompt "a red circle" --frames 9 --height 32 --width 32 --steps 4 --guidance 1 --out "$class.mp4" >generate.log 2>&1 ||
+    "$WEFT" generate --model "runs/$class-dmd2/model" --prompt "a red circle" --frames $frames --height 32 --width 32 --steps 4 --guidance 1 --out "$class.mp4" >generate.log 2>&1 ||
         { cat generate.log; fail "weft generate with $class"; }
 }
 each_family dit.yaml methods
