@@ -5,6 +5,31 @@
 
 #include <math.h>
 
+/* Exchanges two neighbouring dims of x, whose elements are (outer, one, other, rest). */
+static weft_value exchange(weft_graph *g, weft_value x, int64_t outer, int64_t one, int64_t other)
+{
+    if (one == 1 || other == 1)
+        return x;
+    const weft_shape whole = weft_value_get(g, x)->shape;
+    const int64_t rest = weft_shape_count(&whole) / (outer * one * other);
+    x = weft_permute(g, weft_reshape(g, x, WEFT_SHAPE(outer, one, other, rest)),
+                     (int[]){0, 2, 1, 3});
+    return weft_reshape(g, x, whole);
+}
+
+weft_value weft_nn_by_blocks(weft_graph *g, weft_value x, const int64_t size[3],
+                             const int64_t block[3], bool back)
+{
+    if (!weft_value_ok(x))
+        return x;
+    const int64_t batch = weft_value_get(g, x)->shape.rank == 2 ? 1 : weft_dim(g, x, 0),
+                  layers = batch * size[0] / block[0], rows = size[1] / block[1],
+                  columns = size[2] / block[2], face = block[0] * block[1];
+    if (back)
+        return exchange(g, exchange(g, x, layers * rows, columns, face), layers, rows, block[0]);
+    return exchange(g, exchange(g, x, layers, block[0], rows), layers * rows, face, columns);
+}
+
 /* Means of the blocks of x (B,S,H,D): (B,H,S/tokens,D). */
 static weft_value means(weft_graph *g, weft_value x, int64_t tokens)
 {

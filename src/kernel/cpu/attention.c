@@ -583,7 +583,7 @@ static int ascending(const void *one, const void *other)
                                 : (a->index > b->index) - (a->index < b->index);
 }
 
-static int64_t top_p_workspace(const weft_kernel_args *args)
+static int64_t mark_workspace(const weft_kernel_args *args)
 {
     return args->threads * view_last(&args->in[0]) * (int64_t)sizeof(ranked);
 }
@@ -603,19 +603,6 @@ static void mark_largest(const float *x, int64_t n, double least, ranked *rank, 
         sum += (double)rank[i].value;
         chosen[rank[i].index] = sum >= least;
     }
-}
-
-CPU_KERNEL_WITH(top_p, .workspace = top_p_workspace)
-{
-    const double least = 1 - ((const weft_attr_top_p *)args->attr)->mass;
-    const int64_t n = view_last(&args->in[0]), rows = n ? view_count(&args->in[0]) / n : 0;
-    const float *x = args->in[0].data;
-    float *chosen = args->out[0].data;
-#pragma omp parallel for schedule(static) num_threads(team(args, rows))
-    for (int64_t r = 0; r < rows; r++)
-        mark_largest(x + r * n, n, least, (ranked *)args->workspace + omp_get_thread_num() * n,
-                     chosen + r * n);
-    return WEFT_OK;
 }
 
 static int descending(const void *one, const void *other)
@@ -641,17 +628,28 @@ static void mark_share(const float *x, int64_t n, double share, ranked *rank, fl
         chosen[rank[i].index] = 1;
 }
 
-CPU_KERNEL_WITH(top_share, .workspace = top_p_workspace)
+typedef void mark_row(const float *x, int64_t n, double limit, ranked *rank, float *chosen);
+
+static weft_status_code mark_rows(const weft_kernel_args *args, mark_row *mark, double limit)
 {
-    const double share = ((const weft_attr_top_share *)args->attr)->share;
     const int64_t n = view_last(&args->in[0]), rows = n ? view_count(&args->in[0]) / n : 0;
     const float *x = args->in[0].data;
     float *chosen = args->out[0].data;
 #pragma omp parallel for schedule(static) num_threads(team(args, rows))
     for (int64_t r = 0; r < rows; r++)
-        mark_share(x + r * n, n, share, (ranked *)args->workspace + omp_get_thread_num() * n,
-                   chosen + r * n);
+        mark(x + r * n, n, limit, (ranked *)args->workspace + omp_get_thread_num() * n,
+             chosen + r * n);
     return WEFT_OK;
+}
+
+CPU_KERNEL_WITH(top_p, .workspace = mark_workspace)
+{
+    return mark_rows(args, mark_largest, 1 - ((const weft_attr_top_p *)args->attr)->mass);
+}
+
+CPU_KERNEL_WITH(top_share, .workspace = mark_workspace)
+{
+    return mark_rows(args, mark_share, ((const weft_attr_top_share *)args->attr)->share);
 }
 
 /* ---- parts --------------------------------------------------------------------------------- */

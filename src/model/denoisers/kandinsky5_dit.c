@@ -126,18 +126,7 @@ static void text_rope(weft_graph *g, const kandinsky5 *c, int64_t length,
 
 /* ---- nabla ---------------------------------------------------------------------------------- */
 
-/* Orders tokens (B,S,...) by squares, or back. `size` of the video in tokens. */
-static weft_value by_squares(weft_graph *g, weft_value x, const int64_t size[3], bool back)
-{
-    const weft_shape whole = weft_value_get(g, x)->shape;
-    const int64_t frames = whole.dim[0] * size[0], rows = size[1] / SIDE, columns = size[2] / SIDE,
-                  run = SIDE * weft_shape_count(&whole) /
-                        (whole.dim[0] * size[0] * size[1] * size[2]);
-    const weft_shape split = back ? WEFT_SHAPE(frames, rows, columns, SIDE, run)
-                                  : WEFT_SHAPE(frames, rows, SIDE, columns, run);
-    x = weft_permute(g, weft_reshape(g, x, split), (int[]){0, 1, 3, 2, 4});
-    return weft_reshape(g, x, whole);
-}
+static const int64_t square[] = {1, SIDE, SIDE};
 
 /* Blocks (1,1,N,N) of queries and keys whose distance is within the window. */
 static weft_value window_of(weft_graph *g, const kandinsky5 *c, const int64_t size[3])
@@ -319,7 +308,7 @@ static weft_value forward(weft_graph *g, const kandinsky5 *c, const weft_ports *
     if (c->nabla) {
         s.window = window_of(g, c, size);
         for (int i = 0; i < 2; i++)
-            s.rope[i] = by_squares(g, s.rope[i], size, false);
+            s.rope[i] = weft_nn_by_blocks(g, s.rope[i], size, square, false);
     }
     if (weft_value_ok(mask))
         s.hidden = weft_nn_hide(g, weft_cast(g, mask, WEFT_F32));
@@ -327,8 +316,8 @@ static weft_value forward(weft_graph *g, const kandinsky5 *c, const weft_ports *
     s.text = embed_text(g, "text_embeddings", in->at[WEFT_PORT_TEXT], c->width);
     s.text = run_blocks(g, c, &s, s.text, true);
     weft_value x = embed_video(g, c, in->at[WEFT_PORT_LATENTS]);
-    x = run_blocks(g, c, &s, c->nabla ? by_squares(g, x, size, false) : x, false);
-    x = c->nabla ? by_squares(g, x, size, true) : x;
+    x = run_blocks(g, c, &s, c->nabla ? weft_nn_by_blocks(g, x, size, square, false) : x, false);
+    x = c->nabla ? weft_nn_by_blocks(g, x, size, square, true) : x;
     weft_graph_push(g, "out_layer");
     x = modulated(g, x, modulation(g, c, "modulation", s.temb_bw, 2), 0);
     x = weft_nn_linear(g, "out_layer", x, c->patch[0] * c->patch[1] * c->patch[2] * c->out_channels,

@@ -127,27 +127,10 @@ static weft_value gated_add(weft_graph *g, const shared *s, weft_value x, weft_v
 
 /* ---- block-sparse attention ----------------------------------------------------------------- */
 
-/* Exchanges two neighbouring dims of x, whose elements are (outer, one, other, rest). */
-static weft_value exchange(weft_graph *g, weft_value x, int64_t outer, int64_t one, int64_t other)
-{
-    const weft_shape whole = weft_value_get(g, x)->shape;
-    const int64_t rest = weft_shape_count(&whole) / (outer * one * other);
-    x = weft_permute(g, weft_reshape(g, x, WEFT_SHAPE(outer, one, other, rest)),
-                     (int[]){0, 2, 1, 3});
-    return weft_reshape(g, x, whole);
-}
-
 /* Orders the tokens of x (B,S,...) or (S,...) by blocks, or back. */
 static weft_value by_blocks(weft_graph *g, const shared *s, weft_value x, bool back)
 {
-    const int64_t *t = s->block, *size = s->size, tokens = size[0] * size[1] * size[2];
-    if (!t[0] || !weft_value_ok(x))
-        return x;
-    const int64_t batch = weft_dim(g, x, 0) == tokens ? 1 : weft_dim(g, x, 0),
-                  layers = batch * size[0] / t[0], rows = size[1] / t[1], columns = size[2] / t[2];
-    if (back)
-        return exchange(g, exchange(g, x, layers * rows, columns, t[0] * t[1]), layers, rows, t[0]);
-    return exchange(g, exchange(g, x, layers, t[0], rows), layers * rows, t[0] * t[1], columns);
+    return s->block[0] ? weft_nn_by_blocks(g, x, s->size, s->block, back) : x;
 }
 
 /* Sets the order of tokens. */
@@ -216,15 +199,13 @@ static weft_value attend_video(weft_graph *g, const longcat *c, const shared *s,
     split(g, c, weft_nn_linear(g, "qkv", x, 3 * c->width, WEFT_LINEAR_XAVIER), 3, part);
     for (int i = 0; i < 2; i++)
         part[i] = weft_nn_rope(g, part[i], s->rope, false);
-    if (s->cache && s->block[0]) {
-        const weft_value own[] = {part[0], part[1], part[2]};
+    const weft_value own[] = {part[0], part[1], part[2]};
+    if (s->cache)
         weft_frame_cache_join(g, s->cache, s->layer, part + 1, part + 1);
-        mixed = attend_chosen(g, c, s, s->cache->adds ? own : part);
+    if (s->block[0]) {
+        mixed = attend_chosen(g, c, s, s->cache && s->cache->adds ? own : part);
     } else if (s->cache) {
-        weft_frame_cache_join(g, s->cache, s->layer, part + 1, part + 1);
         mixed = weft_nn_attend_segments(g, part[0], part[1], part[2], s->cache->keys);
-    } else if (s->block[0]) {
-        mixed = attend_chosen(g, c, s, part);
     } else if (weft_value_ok(s->given)) {
         weft_graph_push(g, "frames"); /* queries outside a segment have zeros */
         mixed = weft_add(g, weft_nn_attend_segments(g, part[0], part[1], part[2], s->given),
