@@ -42,7 +42,8 @@ string(APPEND images "__asm__(\".section .rodata\\n.global weft_gpu_budgets\\n\"
 set(header_items "")
 set(header_files)
 set(headers kernel_args.h list_args.h simt.h simt_math.h simt_tensor.h pointwise_ops.h
-    special_source.h gemm_operand.h gemm_loop.h flash.h flash_parts.h)
+    special_source.h gemm_operand.h gemm_loop.h attention_tiles.h flash.h flash_tiles.h
+    flash_parts.h)
 foreach(file ${headers} ${cuda_exact})
     string(MAKE_C_IDENTIFIER ${file} name)
     if(NOT file MATCHES "\\.h$")
