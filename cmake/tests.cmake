@@ -65,8 +65,8 @@ foreach(kernel ${cuda_exact})
 endforeach()
 set_source_files_properties(tests/kernel/cuda/probes.c PROPERTIES COMPILE_OPTIONS
     -Wno-unknown-pragmas)
-target_sources(test-kernel-cuda PRIVATE tests/kernel/harness.c tests/kernel/cases_test.c
-    tests/kernel/narrow_test.c)
+target_sources(test-kernel-cuda PRIVATE tests/kernel/harness.c tests/kernel/blocks_test.c
+    tests/kernel/cases_test.c tests/kernel/narrow_test.c)
 target_link_libraries(test-kernel-cuda PRIVATE weft_emu)
 
 # Planners are compared with CBC, the simulator with SimGrid. The product links neither.

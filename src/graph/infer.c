@@ -406,23 +406,32 @@ static bool are_segments(const weft_value_info *v, int64_t batch)
            s->dim[s->rank - 1] == 4;
 }
 
-bool weft_infer_attention(weft_inference *node)
+/* Sets the outputs of attention of q (B,Sq,H,D) to k and v (B,Sk,H,D). */
+static bool infer_heads(weft_inference *node)
 {
     const weft_shape *q = SHAPE(0), *k = SHAPE(1);
     if (q->rank != 4 || k->rank != 4 || !weft_shape_equal(k, SHAPE(2)) || q->dim[2] != k->dim[2] ||
         q->dim[3] != k->dim[3])
         return bad(node, "needs q (B,Sq,H,D), k and v (B,Sk,H,D)");
+    if (q->dim[0] != k->dim[0])
+        return bad(node, "batches differ");
+    node->out[0] = (weft_op_out){INFO(0)->dtype, *q};
+    node->out[1] = (weft_op_out){WEFT_F32, WEFT_SHAPE(q->dim[0], q->dim[2], q->dim[1])};
+    node->count = 2;
+    return true;
+}
+
+bool weft_infer_attention(weft_inference *node)
+{
+    const weft_shape *q = SHAPE(0), *k = SHAPE(1);
+    if (!infer_heads(node))
+        return false;
     const bool packed = node->in_count > 3 && weft_value_ok(node->in[3]);
     if (packed && !are_segments(INFO(3), q->dim[0]))
         return bad(node, "segments are i32 (N,4) or (B,N,4)");
     if (node->in_count > 4 && weft_value_ok(node->in[4]) &&
         (packed || !is_key_bias(node->graph, node->in[4], k)))
         return bad(node, "a bias is f32 (B,Sk), without segments");
-    if (q->dim[0] != k->dim[0])
-        return bad(node, "batches differ");
-    node->out[0] = (weft_op_out){INFO(0)->dtype, *q};
-    node->out[1] = (weft_op_out){WEFT_F32, WEFT_SHAPE(q->dim[0], q->dim[2], q->dim[1])};
-    node->count = 2;
     return true;
 }
 
@@ -462,17 +471,12 @@ static bool are_chosen_blocks(const weft_value_info *v, const weft_shape *q, con
 bool weft_infer_block_attention(weft_inference *node)
 {
     const weft_attr_attention *a = node->attr;
-    const weft_shape *q = SHAPE(0), *k = SHAPE(1);
-    if (q->rank != 4 || k->rank != 4 || !weft_shape_equal(k, SHAPE(2)) || q->dim[0] != k->dim[0] ||
-        q->dim[2] != k->dim[2] || q->dim[3] != k->dim[3])
-        return bad(node, "needs q (B,Sq,H,D), k and v (B,Sk,H,D)");
-    if (a->causal || a->int8 || a->tf32)
-        return bad(node, "is neither causal nor in int8 or TF32");
-    if (!are_chosen_blocks(INFO(3), q, k))
+    if (!infer_heads(node))
+        return false;
+    if (a->causal || a->int8)
+        return bad(node, "is neither causal nor in int8");
+    if (!are_chosen_blocks(INFO(3), SHAPE(0), SHAPE(1)))
         return bad(node, "needs f32 (B,H,M,N), whose M divides the queries and N the keys");
-    node->out[0] = (weft_op_out){INFO(0)->dtype, *q};
-    node->out[1] = (weft_op_out){WEFT_F32, WEFT_SHAPE(q->dim[0], q->dim[2], q->dim[1])};
-    node->count = 2;
     return true;
 }
 

@@ -48,7 +48,9 @@ bool *weft_op_tf32(weft_op op, void *attr)
     case WEFT_OP_CONV3D_DX:
     case WEFT_OP_CONV3D_DW: return &((weft_attr_conv *)attr)->tf32;
     case WEFT_OP_ATTENTION:
-    case WEFT_OP_ATTENTION_GRAD: return &((weft_attr_attention *)attr)->tf32;
+    case WEFT_OP_ATTENTION_GRAD:
+    case WEFT_OP_BLOCK_ATTENTION:
+    case WEFT_OP_BLOCK_ATTENTION_GRAD: return &((weft_attr_attention *)attr)->tf32;
     case WEFT_OP_EXPERT_MATMUL:
     case WEFT_OP_EXPERT_MATMUL_DW: return &((weft_attr_expert_matmul *)attr)->tf32;
     default: return NULL;

@@ -164,13 +164,13 @@ typedef struct weft_attr_attention {
     bool tf32;
 } weft_attr_attention;
 /* top_p: sums elements in f64 in ascending order, equal ones by index. An element is chosen if the
- * sum up to this element is at least 1 - mass. 0 < mass <= 1. */
+ * sum up to this element is at least 1 - mass. NaN is neither summed nor chosen. 0 < mass <= 1. */
 typedef struct weft_attr_top_p {
     double mass;
 } weft_attr_top_p;
 /* top_share: chooses the floor(share n) largest of the n elements of a row, at least one; of equal
- * ones the first. Elements below -1e29, as weft_nn_hide makes them, are not counted, nor chosen.
- * 0 < share <= 1. */
+ * ones the first. NaN, and elements below -1e29, as weft_nn_hide makes them, are neither counted
+ * nor chosen. 0 < share <= 1. */
 typedef struct weft_attr_top_share {
     double share;
 } weft_attr_top_share;

@@ -85,6 +85,8 @@ static void fill_view(const operand *o, uint64_t seed, int place, weft_view *v,
             x = o->value;
         else if (o->fill == LISTED)
             x = o->list[i];
+        else if (o->fill == HOLES)
+            x = i % 5 == 0 ? NAN : i % 7 == 2 ? 0.0 : i % 7 == 3 ? -0.0 : i % 3 ? fabs(x) : 0.25;
         if (o->fill == KEYS) {
             ((int64_t *)v->data)[i] = (int64_t)weft_seed_mix(seed, (uint64_t)i);
             continue;
@@ -235,10 +237,11 @@ static void finish(run *r)
 /* attention_grad takes the outputs of the forward: those of ref, rounded to f32. */
 static void fill_attention_inputs(const op_case *c, run *r, bool ref)
 {
-    if (c->op != WEFT_OP_ATTENTION_GRAD)
+    const bool by_blocks = c->op == WEFT_OP_BLOCK_ATTENTION_GRAD;
+    if (c->op != WEFT_OP_ATTENTION_GRAD && !by_blocks)
         return;
     op_case forward = *c;
-    forward.op = WEFT_OP_ATTENTION;
+    forward.op = by_blocks ? WEFT_OP_BLOCK_ATTENTION : WEFT_OP_ATTENTION;
     forward.in[3] = c->in[6];
     forward.count = input_count(c) > 6 && c->in[6].rank >= 0 ? 4 : 3;
     run f = {.place = -1};

@@ -16,6 +16,7 @@ typedef enum fill {
     BLOCKS,   /* u8: weights of int8, of which some blocks are 0 */
     LSE,      /* the lse of attention run on inputs 0..2 (and segments) by ref */
     OUT,      /* its output */
+    HOLES,    /* positive, with NaN at each 5th element, zeros of both signs and equal elements */
 } fill;
 
 typedef struct operand {

@@ -440,10 +440,11 @@ static void block_attention_row(const weft_kernel_args *args, int64_t i, int64_t
     const weft_attr_attention *attr = args->attr;
     const int64_t tokens[2] = {q->shape.dim[1], k->shape.dim[1]}, D = q->shape.dim[3],
                   item = i / tokens[0], k0 = item * tokens[1];
+    const bool tf32 = attr->tf32;
     double most = -INFINITY, sum = 0;
     for (int64_t j = 0; j < tokens[1]; j++) {
         const bool chosen = is_chosen(&args->in[3], tokens, item, h, i % tokens[0], j);
-        p[j] = chosen ? attr->scale * dot(q, at(q, i, h, 0), k, at(k, k0 + j, h, 0), D, false)
+        p[j] = chosen ? attr->scale * dot(q, at(q, i, h, 0), k, at(k, k0 + j, h, 0), D, tf32)
                       : -INFINITY;
         most = fmax(most, p[j]);
     }
@@ -452,7 +453,9 @@ static void block_attention_row(const weft_kernel_args *args, int64_t i, int64_t
     for (int64_t d = 0; d < D; d++) {
         double o = 0;
         for (int64_t j = 0; j < tokens[1]; j++)
-            o += p[j] == 0 ? 0 : p[j] * view_get(v, at(v, k0 + j, h, d));
+            o += p[j] == 0
+                     ? 0
+                     : (tf32 ? ref_tf32(p[j]) : p[j]) * ref_operand(v, at(v, k0 + j, h, d), tf32);
         view_set(&args->out[0], at(q, i, h, d), sum == 0 ? 0 : o / sum);
     }
     view_set(&args->out[1], lse_at(q, i, h), most + log(sum));
@@ -472,7 +475,9 @@ static void block_gradient(const weft_kernel_args *args, int64_t i, int64_t h)
 {
     const weft_view *q = &args->in[0], *k = &args->in[1], *v = &args->in[2], *dout = &args->in[5];
     const weft_view *dlse = args->in_count > 7 && view_present(&args->in[7]) ? &args->in[7] : NULL;
-    const double scale = ((const weft_attr_attention *)args->attr)->scale;
+    const weft_attr_attention *attr = args->attr;
+    const double scale = attr->scale;
+    const bool tf32 = attr->tf32;
     const int64_t tokens[2] = {q->shape.dim[1], k->shape.dim[1]}, D = q->shape.dim[3],
                   item = i / tokens[0], qi = at(q, i, h, 0), row = lse_at(q, i, h);
     const double delta =
@@ -481,12 +486,14 @@ static void block_gradient(const weft_kernel_args *args, int64_t i, int64_t h)
         if (!is_chosen(&args->in[6], tokens, item, h, i % tokens[0], j))
             continue;
         const int64_t kj = at(k, item * tokens[1] + j, h, 0);
-        const double p = exp(scale * dot(q, qi, k, kj, D, false) - view_get(&args->in[4], row)),
-                     ds = scale * p * (dot(dout, qi, v, kj, D, false) - delta);
+        double p = exp(scale * dot(q, qi, k, kj, D, tf32) - view_get(&args->in[4], row)),
+               ds = p * (dot(dout, qi, v, kj, D, tf32) - delta);
+        p = tf32 ? ref_tf32(p) : p;
+        ds = scale * (tf32 ? ref_tf32(ds) : ds);
         for (int64_t d = 0; d < D; d++) {
-            accumulate(&args->out[0], qi + d, ds * view_get(k, kj + d));
-            accumulate(&args->out[1], kj + d, ds * view_get(q, qi + d));
-            accumulate(&args->out[2], kj + d, p * view_get(dout, qi + d));
+            accumulate(&args->out[0], qi + d, ds * ref_operand(k, kj + d, tf32));
+            accumulate(&args->out[1], kj + d, ds * ref_operand(q, qi + d, tf32));
+            accumulate(&args->out[2], kj + d, p * ref_operand(dout, qi + d, tf32));
         }
     }
 }
@@ -513,14 +520,14 @@ REF_KERNEL(top_p)
         double sum = 0;
         int64_t last = -1;
         for (int64_t e = 0; e < n; e++)
-            view_set(&args->out[0], r * n + e, 0); /* NaN is not chosen */
+            view_set(&args->out[0], r * n + e, 0); /* NaN is neither summed nor chosen */
         for (int64_t step = 0; step < n; step++) { /* the next element in ascending order */
             int64_t next = -1;
             for (int64_t e = 0; e < n; e++) {
                 const double own = view_get(x, r * n + e),
                              before = last < 0 ? -INFINITY : view_get(x, r * n + last);
                 const bool after = last < 0 || own > before || (own == before && e > last);
-                if (after && (next < 0 || own < view_get(x, r * n + next)))
+                if (!isnan(own) && after && (next < 0 || own < view_get(x, r * n + next)))
                     next = e;
             }
             if (next < 0)

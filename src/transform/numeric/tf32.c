@@ -7,11 +7,14 @@
 /* Inputs of an op that it multiplies: q, k and v of attention, and with a gradient also dout. */
 static bool has_f32_operands(const weft_graph *g, const weft_node *node)
 {
-    const bool attends = node->op == WEFT_OP_ATTENTION || node->op == WEFT_OP_ATTENTION_GRAD;
+    const bool is_gradient =
+                   node->op == WEFT_OP_ATTENTION_GRAD || node->op == WEFT_OP_BLOCK_ATTENTION_GRAD,
+               attends = is_gradient || node->op == WEFT_OP_ATTENTION ||
+                         node->op == WEFT_OP_BLOCK_ATTENTION;
     for (int i = 0; i < (attends ? 3 : 2); i++)
         if (weft_value_get(g, node->in[i])->dtype != WEFT_F32)
             return false;
-    return node->op != WEFT_OP_ATTENTION_GRAD || weft_value_get(g, node->in[5])->dtype == WEFT_F32;
+    return !is_gradient || weft_value_get(g, node->in[5])->dtype == WEFT_F32;
 }
 
 static void copy_node(weft_rewrite *r, int32_t n)
