@@ -46,7 +46,13 @@ DYNAMIC = {"weft_flash_64": 49152, "weft_flash_128": 65536,
            "weft_flash_dkv_64": 50176, "weft_flash_dkv_128": 66048,
            "weft_flash_tf32_64": 65536, "weft_flash_tf32_128": 98304,
            "weft_flash_dq_tf32_64": 65536, "weft_flash_dq_tf32_128": 98304,
-           "weft_flash_dkv_tf32_64": 66048, "weft_flash_dkv_tf32_128": 98560}
+           "weft_flash_dkv_tf32_64": 66048, "weft_flash_dkv_tf32_128": 98560,
+           "weft_flash_blocks_64": 40960, "weft_flash_blocks_128": 49152,
+           "weft_flash_blocks_dq_64": 32768, "weft_flash_blocks_dq_128": 32768,
+           "weft_flash_blocks_dkv_64": 50176, "weft_flash_blocks_dkv_128": 66048,
+           "weft_flash_blocks_tf32_64": 49152, "weft_flash_blocks_tf32_128": 65536,
+           "weft_flash_blocks_dq_tf32_64": 65536, "weft_flash_blocks_dq_tf32_128": 98304,
+           "weft_flash_blocks_dkv_tf32_64": 66048, "weft_flash_blocks_dkv_tf32_128": 98560}
 def divisor(path, by):
     """Values of a fast_divisor, as weft_cuda_divisor() computes them."""
     shift = by.bit_length() - 1

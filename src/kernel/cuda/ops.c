@@ -2,6 +2,7 @@
 #include "kernel/cuda/ops.h"
 
 #include "kernel/cuda/op_attention.h"
+#include "kernel/cuda/op_blocks.h"
 #include "kernel/cuda/op_conv.h"
 #include "kernel/cuda/op_modulation.h"
 #include "kernel/cuda/op_moves.h"
@@ -88,6 +89,11 @@ const weft_cuda_op weft_cuda_ops[WEFT_OP_COUNT] = {
     [WEFT_OP_CONV3D_DW] = {weft_cuda_conv3d_dw, weft_cuda_conv3d_workspace},
     [WEFT_OP_ATTENTION] = {weft_cuda_attention},
     [WEFT_OP_ATTENTION_GRAD] = {weft_cuda_attention_grad, weft_cuda_attention_grad_workspace},
+    [WEFT_OP_BLOCK_ATTENTION] = {weft_cuda_block_attention},
+    [WEFT_OP_BLOCK_ATTENTION_GRAD] = {weft_cuda_block_attention_grad,
+                                      weft_cuda_attention_grad_workspace},
+    [WEFT_OP_TOP_P] = {weft_cuda_top_p, weft_cuda_top_workspace},
+    [WEFT_OP_TOP_SHARE] = {weft_cuda_top_share, weft_cuda_top_workspace},
     [WEFT_OP_ATTENTION_MERGE] = {weft_cuda_attention_merge},
     [WEFT_OP_ATTENTION_MERGE_GRAD] = {weft_cuda_attention_merge_grad},
 };

@@ -345,10 +345,24 @@ typedef struct attention_args {
     float *lse, *delta, *base;
     const float *dlse, *bias;
     const int32_t *segments;
+    const float *chosen; /* of attention over blocks, see chosen_tiles.h */
     int64_t batch, queries, keys, heads, width, segment_count, item_segments;
     fast_divisor by_queries; /* of the kernels on tensor cores */
     float scale;
     int32_t causal, vector;
+    int32_t query_blocks, key_blocks; /* of `chosen`; queries and keys have equal blocks each */
 } attention_args;
+
+/* top_p, top_share: out[i] = 1 for the chosen elements of a row, else 0. A block has the keys of a
+ * row in shared memory, or in `places` elements of `space`. Of top_p, `places` is a power of 2. */
+enum { CHOICE_THREADS = 256, CHOICE_SHARED = 4096 };
+typedef struct choice_args {
+    tensor_ref x;
+    float *out;
+    uint32_t *space;
+    int64_t rows;
+    double limit; /* top_p: least sum; top_share: share */
+    int32_t columns, places;
+} choice_args;
 
 #endif

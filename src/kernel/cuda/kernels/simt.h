@@ -235,6 +235,15 @@ DEV int warp_any(int is)
     return (int)any;
 }
 
+/* Bit l: whether `is` holds in thread l of the warp. */
+DEV uint32_t warp_ballot(int is)
+{
+    uint32_t bits = is ? 1u << LANE : 0u;
+    for (uint32_t step = 16; step > 0; step >>= 1)
+        bits |= emu_exchange(bits, LANE ^ step);
+    return bits;
+}
+
 /* Two elements of bf16, `lo` in the low bits. */
 DEV uint32_t pack_bf16(float lo, float hi)
 {
@@ -532,6 +541,16 @@ DEV int warp_any(int is)
     return any;
 }
 
+/* Bit l: whether `is` holds in thread l of the warp. */
+DEV uint32_t warp_ballot(int is)
+{
+    uint32_t bits;
+    asm volatile("{ .reg .pred p; setp.ne.s32 p, %1, 0; vote.sync.ballot.b32 %0, p, 0xffffffff; }"
+                 : "=r"(bits)
+                 : "r"(is));
+    return bits;
+}
+
 /* Two elements of bf16, `lo` in the low bits. */
 DEV uint32_t pack_bf16(float lo, float hi)
 {
@@ -581,21 +600,24 @@ DEV double warp_sum_double(double x)
     return x;
 }
 
-/* Bit l: whether `is` holds in thread l of the warp. */
-DEV uint32_t warp_ballot(int is)
-{
-    uint32_t bits = is ? 1u << LANE : 0u;
-    for (uint32_t step = 16; step > 0; step >>= 1)
-        bits |= warp_read_bits(bits, LANE ^ step);
-    return bits;
-}
-
 DEV uint32_t count_bits(uint32_t x)
 {
     uint32_t n = 0;
     for (; x; x &= x - 1)
         n++;
     return n;
+}
+
+/* The place of the lowest bit of x, which is not 0. */
+DEV uint32_t lowest_bit(uint32_t x)
+{
+    uint32_t at = 0;
+    for (uint32_t half = 16; half > 0; half >>= 1)
+        if (!(x << (32 - half))) {
+            x >>= half;
+            at += half;
+        }
+    return at;
 }
 
 DEV float warp_max(float x)
