@@ -142,11 +142,14 @@ weft_status weft_gpu_family_step(int family, const weft_backend *backend, weft_p
                                  double number[WEFT_FAMILY_NUMBERS], char name[64])
 {
     const weft_gpu_family *of = &weft_gpu_families[family];
+    char class_name[64];
     weft_graph *g = NULL;
     weft_program *program = NULL;
     weft_store *store = NULL;
     weft_status_code status = WEFT_OK;
-    sscanf(of->config, "{\"_class_name\":\"%63[^\"]", name);
+    sscanf(of->config, "{\"_class_name\":\"%63[^\"]", class_name);
+    snprintf(name, 64, "%.48s%s%.14s", class_name, of->variant ? " " : "",
+             of->variant ? of->variant : "");
     WEFT_GO(weft_gpu_step_build(of->config, &of->size, products, &g));
     store = weft_store_create_for(backend);
     WEFT_GO(WEFT_ALLOCATED(store, "a model of the check"));

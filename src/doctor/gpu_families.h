@@ -11,18 +11,19 @@
 typedef struct weft_gpu_family {
     const char *config; /* NULL: the end of the list */
     weft_model_size size;
+    const char *variant; /* another config of a class that is in the list; NULL: the first */
 } weft_gpu_family;
-/* Denoisers, autoencoders, encoders of text, images and identities, and a vocoder. */
+/* Denoisers, autoencoders, encoders of text, images and identities, a vocoder, then variants. */
 extern const weft_gpu_family weft_gpu_families[];
 
 /* Loss and gradient norm of a step, and the loss after its update. */
 enum { WEFT_FAMILY_LOSS, WEFT_FAMILY_NORM, WEFT_FAMILY_NEXT, WEFT_FAMILY_NUMBERS };
 
 /* Runs the step and computes the loss after it. Weights and inputs are functions of their names
- * (base/rng.h). *name: class of the model. */
+ * (base/rng.h). *name: class of the model, and the variant after it. */
 weft_status weft_gpu_family_step(int family, const weft_backend *backend, weft_products products,
                                  double number[WEFT_FAMILY_NUMBERS], char name[64]);
-/* Returns the stored numbers of a class. NULL: none. */
+/* Returns the stored numbers of a name. NULL: none. */
 const double *weft_gpu_family_stored(const char *name);
 /* Returns the largest relative difference between two lists of numbers; infinite for NaN.
  * *worst: its number. */

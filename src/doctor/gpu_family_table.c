@@ -329,6 +329,18 @@ const weft_gpu_family weft_gpu_families[] = {
      "\"upsample_kernel_sizes\":[7,4],\"upsample_factors\":[3,2],"
      "\"resnet_kernel_sizes\":[3,5],\"resnet_dilations\":[[1,3,5],[1,3,5]]}",
      {2, 1, 5, 4, 0}},
+    {"{\"_class_name\":\"Kandinsky5Transformer3DModel\",\"in_visual_dim\":2,"
+     "\"out_visual_dim\":2,\"in_text_dim\":5,\"in_text_dim2\":3,\"time_dim\":4,"
+     "\"model_dim\":16,\"ff_dim\":10,\"num_text_blocks\":1,\"num_visual_blocks\":1,"
+     "\"axes_dims\":[4,2,2],\"attention_type\":\"nabla\",\"attention_P\":0.5,"
+     "\"attention_wT\":1,\"attention_wW\":1,\"attention_wH\":1}",
+     {1, 5, 16, 16, 5, .present_ports = GIVEN(TEXT_MASK)}, "nabla"},
+    {"{\"_class_name\":\"LongCatVideoTransformer3DModel\",\"hidden_size\":16,\"num_heads\":2,"
+     "\"in_channels\":2,\"out_channels\":2,\"depth\":1,\"caption_channels\":5,"
+     "\"adaln_tembed_dim\":4,\"frequency_embedding_size\":4,\"enable_bsa\":true,"
+     "\"bsa_params\":{\"sparsity\":0.5,\"chunk_3d_shape_q\":[2,2,2],"
+     "\"chunk_3d_shape_k\":[2,2,2]}}",
+     {2, 4, 8, 8, 5, .present_ports = GIVEN(TEXT_MASK) | GIVEN(FRAME_MASK)}, "bsa"},
     {0},
 };
 /* clang-format on */

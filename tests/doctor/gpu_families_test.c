@@ -162,6 +162,22 @@ Test(gpu_families, emulated_gpu_passes_in_tf32)
     expect_all_pass(WEFT_PRODUCTS_TF32);
 }
 
+/* Attention over chosen blocks: by their share of attention, and by their number. */
+Test(gpu_families, emulated_gpu_passes_attention_over_blocks)
+{
+    static const char *const blocks[] = {"\"nabla\"", "\"enable_bsa\""};
+    for (int p = 0; p < WEFT_PRODUCTS_COUNT; p++) {
+        int failed;
+        json_t *list = check_some(blocks, WEFT_COUNT(blocks), "", (weft_products)p, &failed);
+        char *text = json_dumps(list, 0);
+        cr_expect_eq(failed, 0, "%s", text);
+        cr_expect(strstr(text, "Kandinsky5Transformer3DModel nabla"), "%s", text);
+        cr_expect(strstr(text, "LongCatVideoTransformer3DModel bsa"), "%s", text);
+        free(text);
+        json_decref(list);
+    }
+}
+
 /* Its step is well conditioned: the tolerance need not follow the error of bf16 on cpu. */
 Test(gpu_families, emulated_gpu_passes_cosmos_vae_in_bf16)
 {

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define D(...) .rank = (int)(sizeof((int64_t[]){__VA_ARGS__}) / 8), .dim = {__VA_ARGS__}
+#define D(...)   .rank = (int)(sizeof((int64_t[]){__VA_ARGS__}) / 8), .dim = {__VA_ARGS__}
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
 /* Blocks: M of queries, N of keys, of which each row chooses `percent`; the first row of the first

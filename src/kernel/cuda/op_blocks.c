@@ -22,7 +22,8 @@ static int64_t rows_of(const weft_view *x)
 
 static int64_t blocks_of(const weft_view *x)
 {
-    const int64_t rows = rows_of(x), most = view_last(x) > CHOICE_SHARED ? CHOICE_BLOCKS : INT32_MAX;
+    const int64_t rows = rows_of(x),
+                  most = view_last(x) > CHOICE_SHARED ? CHOICE_BLOCKS : INT32_MAX;
     return rows < most ? rows : most;
 }
 

@@ -269,10 +269,10 @@ DEV void forward_end(const forward_sums *f, const attention_args *a, int64_t row
         store_rows(a->out, a, row, end, p, f->acc[p], factor);
     if (THREAD(0) % 16 == 0 && BLOCK(2) == 0)
         UNROLL
-        for (int i = 0; i < 4; i++)
-            if (own + i < end)
-                a->lse[lse_of_row(a, own + i)] =
-                    f->most[i] + (f->sum[i] > 0.0f ? f_log(f->sum[i]) : 0.0f);
+    for (int i = 0; i < 4; i++)
+        if (own + i < end)
+            a->lse[lse_of_row(a, own + i)] =
+                f->most[i] + (f->sum[i] > 0.0f ? f_log(f->sum[i]) : 0.0f);
 }
 
 /* ---- gradients ------------------------------------------------------------------------------- */
@@ -283,8 +283,7 @@ DEV float weight_of_score(const attention_args *a, segment g, int64_t i, int64_t
     if (!sees(a, g, i, j))
         return 0;
     const float lse = a->lse[lse_of_row(a, i)];
-    return lse == -F_INFINITY ? 0.0f
-                              : f_exp(f_fma(a->scale, s, a->bias ? a->bias[j] : 0.0f) - lse);
+    return lse == -F_INFINITY ? 0.0f : f_exp(f_fma(a->scale, s, a->bias ? a->bias[j] : 0.0f) - lse);
 }
 
 /* Sums of the rows whose delta is replaced (attention.cu, weft_attention_delta_few). */

@@ -115,8 +115,8 @@ DEV void forward_tile(forward_sums *f, const char *q, const char *k, const atten
     const int32_t first = row + own, i_end = first + 16 * m < end ? first + 16 * m : end;
     fragments s[2];
     score(s, shared_address(q), shared_address(k), own, m);
-    adjust_scores(s, a, g, first, key,
-                  all_seen(g, seen_ahead(a, g), first, i_end, key, key + TILE), m);
+    adjust_scores(s, a, g, first, key, all_seen(g, seen_ahead(a, g), first, i_end, key, key + TILE),
+                  m);
     soften(s, &f->rows, f->acc, a->scale * LOG2_E, m);
     accumulate(f->acc, s, shared_address(k + TILE * ROW), m);
 }
@@ -223,8 +223,8 @@ DEV void dq_tile(fragments *dq, const query_rows *r, const char *k, const attent
     score_kept(s, r->q, shared_address(k));
     score_kept(dp, r->dout, shared_address(k + TILE * ROW));
 #endif
-    adjust_scores(s, a, g, first, key,
-                  all_seen(g, seen_ahead(a, g), first, i_end, key, key + TILE), 1);
+    adjust_scores(s, a, g, first, key, all_seen(g, seen_ahead(a, g), first, i_end, key, key + TILE),
+                  1);
     slopes_of_queries(s, dp, a->scale * LOG2_E, r);
     accumulate(dq, s, shared_address(k), 1);
 }
