@@ -7,7 +7,7 @@
 [ -d "$golden" ] || denoisers="" newer_denoisers="" autoencoders="" newer_autoencoders=""
 losses() { [ ! -d "$golden" ] || (cd "$golden" && printf '%s\n' lpips_*.json patchgan*.json vaegan*.json | sed 's/[.]json$//'); }
 export WEFT_CUDA_LIBRARY=$WEFT_BUILD/emu/libcuda.so.1 OMP_NUM_THREADS=1
-small="wan_t2v_tiny wan_t2v_batch wan_vae_image uvit t5 clip_text bert vit siglip llava vaegan t5_buckets cogvideox_narrow ltx_vae_noise"
+small="wan_t2v_tiny wan_t2v_batch wan_vae_image uvit t5 clip_text bert vit siglip llava vaegan t5_buckets cogvideox_narrow ltx_vae_noise longcat_blocks"
 # is_slow NAME: the file takes more than about 4 s of a core.
 is_slow() {
     case $1 in *_train30_a | unet_sd2_a | t5_a | umt5_a | mochi_vae_a | tiled_wan_a | lpips_*_full_a) return 0 ;; esac
