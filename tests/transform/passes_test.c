@@ -2,6 +2,7 @@
  * memory plan. */
 #include "training_graph.h"
 
+#include "graph/autodiff.h"
 #include "graph/builder_helpers.h"
 #include "graph/dump.h"
 #include "transform/memory/comm_waits.h"
@@ -270,6 +271,39 @@ Test(passes, tf32_marks_products_of_f32)
         cr_expect_eq(weft_op_is_tf32(node->op, node->attr), !narrow);
         marked += !narrow;
         other += narrow;
+    }
+    cr_expect(marked == 2 && other == 1, "%d, %d", marked, other);
+    weft_graph_free(g);
+}
+
+/* Attention over blocks and its gradient, whose choice of blocks stays in f32. */
+Test(passes, tf32_marks_attention_over_blocks)
+{
+    weft_graph *g = weft_graph_create();
+    const weft_shape heads = WEFT_SHAPE(1, 4, 2, 8);
+    const weft_value chosen = weft_input(g, "chosen", WEFT_F32, WEFT_SHAPE(1, 2, 2, 2));
+    const weft_attr_attention attr = {.scale = 0.5};
+    weft_value x = weft_param(g, "x", WEFT_F32, heads, (weft_init){WEFT_INIT_NORMAL, 1}), dx,
+               out[WEFT_MAX_OUTPUTS];
+    weft_emit_all(g, WEFT_OP_BLOCK_ATTENTION, (weft_value[]){x, x, x, chosen}, 4, &attr, out);
+    weft_autodiff(g, weft_mean_all(g, out[0]), &x, 1, &dx);
+    weft_output(g, "dx", dx);
+    const weft_value narrow = weft_cast(g, x, WEFT_BF16);
+    weft_emit_all(g, WEFT_OP_BLOCK_ATTENTION, (weft_value[]){narrow, narrow, narrow, chosen}, 4,
+                  &attr, out);
+    weft_output(g, "narrow", out[0]);
+    const weft_pass_setup setup = {.tf32_compute = true};
+    cr_assert_eq(weft_passes_run(WEFT_PASS_RANK, &setup, false, &g, NULL), WEFT_OK, "%s",
+                 weft_error_message());
+    int marked = 0, other = 0;
+    for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
+        const weft_node *node = weft_graph_node(g, n);
+        if (node->op != WEFT_OP_BLOCK_ATTENTION && node->op != WEFT_OP_BLOCK_ATTENTION_GRAD)
+            continue;
+        const bool is = weft_op_is_tf32(node->op, node->attr);
+        cr_expect_eq(is, weft_node_dtype(g, node) == WEFT_F32);
+        marked += is;
+        other += !is;
     }
     cr_expect(marked == 2 && other == 1, "%d, %d", marked, other);
     weft_graph_free(g);
