@@ -152,6 +152,9 @@ MUTANTS = [
     ("train-preference-reference", "src/train/graph/preference.c", "weft_sub(g, bad, bad_before)", "weft_sub(g, bad, weft_affine(g, bad_before, 0, 0))", "train-graph:distillation/*"),
     # ---- video
     ("video-lanczos-reach", "src/video/resample.c", "{lanczos, 3}", "{lanczos, 2}", "video:resample/*"),
+    ("video-cubic-weight", "src/base/interpolation.c", "far_weight(2 - part)", "far_weight(1 + part)", "video:resample/*"),
+    ("video-frame-crop", "src/evaluate/frame_encoder.c", "(int64_t)nearbyint((double)(length - crop) / 2)", "(length - crop) / 2",
+     "evaluate/eval_videos_test.sh"),
     ("video-comb-field", "src/video/deinterlace.c", "from->top_field_first ? 1 : 0; y < height; y += 2", "from->top_field_first ? 0 : 1; y < height; y += 2", "video:interlace/*"),
     ("video-comb-depth", "src/video/deinterlace.c", "(desc->comp[0].depth + desc->comp[0].shift - 8)", "(desc->comp[0].depth - 8)", "video:interlace/*"),
     ("video-rate-half", "src/video/rate.c", "agree(rate, usual / 2, 0.01) ? usual / 2 : rate;", "agree(rate, usual / 2, 0.01) ? usual : rate;", "video:*"),

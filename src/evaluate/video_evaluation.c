@@ -52,14 +52,19 @@ static weft_status add_frame(video_eval *e, video_figures *v, const weft_video_f
     if (e->amt)
         WEFT_TRY(weft_smoothness_add(&v->motion, e->amt, rgb, frame->height, frame->width));
     if (e->dino) {
-        WEFT_TRY(weft_frame_encoder_run(e->dino, rgb, frame->width, frame->height, &unit, &width));
+        WEFT_TRY(weft_frame_encoder_run(e->dino, WEFT_FRAME_WHOLE, rgb, frame->width, frame->height,
+                                        &unit, &width));
         WEFT_TRY(weft_consistency_add(&v->subject, unit, width));
     }
     if (e->clip) {
-        WEFT_TRY(weft_frame_encoder_run(e->clip, rgb, frame->width, frame->height, &unit, &width));
+        WEFT_TRY(weft_frame_encoder_run(e->clip, WEFT_FRAME_CENTRE, rgb, frame->width,
+                                        frame->height, &unit, &width));
         WEFT_TRY(weft_consistency_add(&v->background, unit, width));
-        if (v->prompt)
-            v->clip += 100 * weft_cosine(unit, v->prompt, width);
+    }
+    if (v->prompt) { /* the preprocessing of CLIP, not of VBench */
+        WEFT_TRY(weft_frame_encoder_run(e->clip, WEFT_FRAME_PROCESSED, rgb, frame->width,
+                                        frame->height, &unit, &width));
+        v->clip += 100 * weft_cosine(unit, v->prompt, width);
     }
     v->frames++;
     return WEFT_OK;
@@ -264,11 +269,11 @@ static weft_status evaluate_all(video_eval *e)
     if (e->o->prompts && !e->o->path)
         WEFT_TRY(read_prompts(e));
     if (e->o->clip) {
-        WEFT_TRY(weft_frame_encoder_open(e->o->clip, &e->clip));
+        WEFT_TRY(weft_frame_encoder_open(e->o->clip, false, &e->clip));
         WEFT_TRY(weft_pooled_encoder_open(e->o->clip, WEFT_ROLE_TEXT_ENCODER, &e->text));
     }
     if (e->o->dino)
-        WEFT_TRY(weft_frame_encoder_open(e->o->dino, &e->dino));
+        WEFT_TRY(weft_frame_encoder_open(e->o->dino, true, &e->dino));
     if (e->o->amt)
         WEFT_TRY(weft_frame_interpolation_open(e->o->amt, &e->amt));
     weft_progress_begin(&progress, "eval videos", e->names.count, 0);

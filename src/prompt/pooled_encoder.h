@@ -11,9 +11,12 @@ typedef struct weft_pooled_encoder weft_pooled_encoder;
 weft_status weft_pooled_encoder_open(const char *folder, weft_role role,
                                      weft_pooled_encoder **encoder);
 void weft_pooled_encoder_close(weft_pooled_encoder *encoder);         /* accepts NULL */
-int64_t weft_pooled_encoder_side(const weft_pooled_encoder *encoder); /* of its images, pixels */
-/* Encodes `image` [side, side, 3], preprocessed. *vector, `*width` floats, is valid until the next
- * call. */
+int64_t weft_pooled_encoder_side(const weft_pooled_encoder *encoder); /* pixels; of the config */
+/* Sets the size of the next images, in pixels; the first is side x side. Only vision transformers
+ * have other sizes. */
+weft_status weft_pooled_encoder_resize(weft_pooled_encoder *encoder, int64_t height, int64_t width);
+/* Encodes `image` [height, width, 3], preprocessed. *vector, `*width` floats, is valid until the
+ * next call. */
 weft_status weft_pooled_encoder_image(weft_pooled_encoder *encoder, const float *image,
                                       const float **vector, int64_t *width);
 /* Encodes a text. *cut is the number of tokens beyond the encoder's length, which are dropped. */

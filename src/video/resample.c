@@ -1,5 +1,6 @@
 #include "video/resample.h"
 
+#include "base/interpolation.h"
 #include "base/memory.h"
 
 #include <math.h>
@@ -162,5 +163,42 @@ weft_status weft_image_resample_f32(weft_resample filter, const float *from, int
     WEFT_GO(resize_dim(filter, between, 1, from_h, to_w * channels, to, to_h));
 out:
     weft_free(between);
+    return status;
+}
+
+/* Neighbours of `to` output pixels; free with weft_free. */
+static weft_neighbours *find_neighbours(bool bicubic, int64_t from, int64_t to)
+{
+    const float step = (float)from / (float)to;
+    weft_neighbours *n = weft_alloc(to * (int64_t)sizeof *n);
+    for (int64_t i = 0; n && i < to; i++)
+        n[i] =
+            bicubic ? weft_neighbours_cubic(step, i, from) : weft_neighbours_linear(step, i, from);
+    return n;
+}
+
+weft_status weft_image_interpolate(bool bicubic, const uint8_t *from, int64_t from_w,
+                                   int64_t from_h, int64_t channels, float *to, int64_t to_w,
+                                   int64_t to_h)
+{
+    weft_neighbours *row = find_neighbours(bicubic, from_h, to_h),
+                    *column = find_neighbours(bicubic, from_w, to_w);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(row && column, "resizing an image"));
+    for (int64_t i = 0; i < to_h * to_w * channels; i++) {
+        const weft_neighbours *y = &row[i / channels / to_w], *x = &column[i / channels % to_w];
+        float sum = 0;
+        for (int j = 0; j < y->count; j++) {
+            float line = 0;
+            for (int k = 0; k < x->count; k++)
+                line += x->weight[k] *
+                        (float)from[(y->at[j] * from_w + x->at[k]) * channels + i % channels];
+            sum += y->weight[j] * line;
+        }
+        to[i] = sum;
+    }
+out:
+    weft_free(row);
+    weft_free(column);
     return status;
 }

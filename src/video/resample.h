@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef enum weft_resample {
@@ -22,5 +23,10 @@ weft_status weft_image_resample(weft_resample filter, const uint8_t *from, int64
 weft_status weft_image_resample_f32(weft_resample filter, const float *from, int64_t from_w,
                                     int64_t from_h, int64_t channels, float *to, int64_t to_w,
                                     int64_t to_h);
+/* Resizes without a filter (base/interpolation.h) to f32 in [0,255], not rounded.
+ * Bicubic values may lie outside. */
+weft_status weft_image_interpolate(bool bicubic, const uint8_t *from, int64_t from_w,
+                                   int64_t from_h, int64_t channels, float *to, int64_t to_w,
+                                   int64_t to_h);
 
 #endif

@@ -1,6 +1,5 @@
 #!/bin/bash
-# weft eval videos: the scores of tools/golden_videos.py, and its errors. Scores are close: the
-# reference sums in f32 in another order.
+# weft eval videos: the scores of tools/golden_videos.py, whose networks compute in f64, and its errors.
 . "$SRC/tests/check.sh"
 . "$SRC/tests/messages.sh"
 golden=$SRC/tests/golden/videos
@@ -13,18 +12,19 @@ scores_are_those_of_the_references() {
 import json, sys
 
 expected, scores = (json.load(open(f)) for f in sys.argv[1:])
-assert scores["videos"] == 3 and scores["without_prompt"] == 0, scores
+assert scores["videos"] == 7 and scores["without_prompt"] == 1, scores
 for one in scores["each"]:
     for key, value in expected["videos"][one["file"]].items():
         own = one[key]
         assert (own is None) == (value is None), (one["file"], key, own, value)
-        assert value is None or abs(own - value) < 2e-6 * abs(value), (one["file"], key, own, value)
+        tolerance = 2e-6 if key == "clip_score" else 2e-7
+        assert value is None or abs(own - value) < tolerance * abs(value), (one["file"], key, own, value)
 pairs = [one["frames"] - 1 for one in scores["each"]]
 for key in ("background_consistency", "subject_consistency"):
     mean = sum(p * one[key] for p, one in zip(pairs, scores["each"]) if p) / sum(pairs)
     assert abs(scores[key] - mean) < 1e-12, (key, scores[key], mean)
 PY
-    grep -q "^CLIP score  *36.13" eval.txt || fail_with eval.txt "the mean is not printed"
+    grep -q "^CLIP score  *35.37" eval.txt || fail_with eval.txt "the mean is not printed"
 }
 check scores_are_those_of_the_references
 
@@ -80,8 +80,8 @@ check prompts_are_read_from_the_videos
 
 errors_name_their_cause() {
     head -2 "$golden/prompts.txt" >short.txt
-    evaluate --videos "$golden/in" --prompts short.txt && fail "two prompts for three videos are accepted"
-    has_message eval.log prompt-invalid file=short.txt 'text~=2 lines for 3 videos' || fail "the number of prompts is not named"
+    evaluate --videos "$golden/in" --prompts short.txt && fail "two prompts for seven videos are accepted"
+    has_message eval.log prompt-invalid file=short.txt 'text~=2 lines for 7 videos' || fail "the number of prompts is not named"
     evaluate --features "$golden/tall_a.npy" --reference-features "$golden/wide_b.npy" && fail "features of two networks are compared"
     has_message eval.log tensor-shape "file=$golden/wide_b.npy" 'text~=12 features here, and 6' || fail "the widths are not named"
     evaluate --features "$golden/tall_a.npy" && fail "a distance from nothing is accepted"

@@ -72,3 +72,32 @@ Test(resample, numbers_are_not_rounded)
     for (int i = 0; i < 16; i++)
         cr_assert(to[i] < 0 || fabsf(to[i] - (float)bicubic_large[i / 8][i % 8]) < 1.1f);
 }
+
+/* Values of PyTorch's `interpolate` without antialias, to six digits. */
+static void interpolated(bool bicubic, int64_t w, int64_t h, const double *expected, int count)
+{
+    uint8_t from[20];
+    float to[48];
+    for (int i = 0; i < 20; i++)
+        from[i] = (uint8_t)(7 * i * i + 13 * i);
+    cr_assert_eq(weft_image_interpolate(bicubic, from, 5, 4, 1, to, w, h), WEFT_OK);
+    for (int i = 0; i < count; i++)
+        cr_assert_float_eq(to[i], expected[i], 6e-4, "pixel %d: %g, not %g", i, (double)to[i],
+                           expected[i]);
+}
+
+Test(resample, interpolation_has_no_filter)
+{
+    const double linear_small[] = {36.3333, 74.6667, 140.778, 150, 159, 82, 207, 186.667, 179.889},
+                 linear_large[] = {0,   8.75,    22.125,  43.375,  69,      99,      136.875, 164,
+                                   120, 88.0625, 51.3125, 94.4375, 101.938, 73.8125, 125.562, 168},
+                 cubic_small[] = {31.019,  72.456,  145.24,  155.819, 165.375,
+                                  58.0416, 209.629, 187.303, 181.96},
+                 cubic_large[] = {-24.1889, -7.55233, 18.0128, 29.7865, 62.2671, 101.968,
+                                  144.449,  168.497,  146.302, 85.1956, 33.2944, 94.789,
+                                  108.301,  66.0845,  129.088, 193.061};
+    interpolated(false, 3, 3, linear_small, 9);
+    interpolated(false, 8, 6, linear_large, 16);
+    interpolated(true, 3, 3, cubic_small, 9);
+    interpolated(true, 8, 6, cubic_large, 16);
+}

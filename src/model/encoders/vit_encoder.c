@@ -4,7 +4,12 @@
  *
  *   patches + positions --> blocks: norm, attention, add, norm, feed-forward, add --> norm
  *
+ * Images of another size than the config's have interpolated positions, as in DINO's own
+ * code. Pixels on the right and at the bottom that do not fill a patch are not used.
+ *
  * Shape letters: B batch, S tokens, C width. */
+#include "base/interpolation.h"
+#include "base/memory.h"
 #include "graph/builder_helpers.h"
 #include "model/config_fields.h"
 #include "model/model.h"
@@ -58,19 +63,62 @@ static weft_value table(weft_graph *g, const char *name, int64_t rows, int64_t w
                       (weft_init){.kind = WEFT_INIT_NORMAL, .value = 0.02});
 }
 
+/* Weights of side x side positions for each of rows x columns positions. DINO scales to
+ * rows + 0.1 and columns + 0.1, which avoids a last row or column that is lost by rounding. */
+static weft_value position_weights(weft_graph *g, int64_t side, int64_t rows, int64_t columns)
+{
+    float *weight = weft_alloc(rows * columns * side * side * (int64_t)sizeof *weight);
+    if (!weight)
+        return weft_graph_fail(g, WEFT_MSG_OUT_OF_MEMORY, "out of memory for positions");
+    const double base = (double)side;
+    const float down = (float)(1 / (((double)rows + 0.1) / base)),
+                across = (float)(1 / (((double)columns + 0.1) / base));
+    for (int64_t i = 0; i < rows * columns; i++) {
+        const weft_neighbours y = weft_neighbours_cubic(down, i / columns, side),
+                              x = weft_neighbours_cubic(across, i % columns, side);
+        for (int j = 0; j < 4; j++)
+            for (int k = 0; k < 4; k++)
+                weight[(i * side + y.at[j]) * side + x.at[k]] += y.weight[j] * x.weight[k];
+    }
+    const weft_value made =
+        weft_constant(g, WEFT_F32, WEFT_SHAPE(1, rows * columns, side * side), weight);
+    weft_free(weight);
+    return made;
+}
+
+/* Positions of the class token and of the patches of an image of height x width pixels. */
+static weft_value positions_of(weft_graph *g, const vit *c, int64_t height, int64_t width)
+{
+    const int64_t side = c->image / c->patch, rows = height / c->patch, columns = width / c->patch;
+    const weft_value all = table(g, "position_embeddings", side * side + 1, c->width);
+    if (rows * columns == side * side && height == width)
+        return all;
+    const weft_value weights = position_weights(g, side, rows, columns);
+    const weft_value fitted =
+        weft_matmul(g, weights, weft_slice(g, all, 1, 1, side * side), false, false);
+    return weft_concat(g, (weft_value[]){weft_slice(g, all, 1, 0, 1), fitted}, 2, 1);
+}
+
+/* The part of a video dim that whole patches fill. */
+static weft_value trim(weft_graph *g, weft_value video, int dim, int64_t patch)
+{
+    const int64_t length = weft_dim(g, video, dim);
+    return length % patch ? weft_slice(g, video, dim, 0, length / patch * patch) : video;
+}
+
 static void build(weft_graph *g, const void *config, weft_call call, weft_ports *p)
 {
     const vit *c = config;
     const weft_value video = p->at[WEFT_PORT_VIDEO];
-    const int64_t batch = weft_dim(g, video, 0), side = c->image / c->patch,
-                  patch[3] = {1, c->patch, c->patch};
+    const int64_t batch = weft_dim(g, video, 0), patch[3] = {1, c->patch, c->patch};
     (void)call;
     weft_graph_push(g, "embeddings");
     const weft_value of_class = table(g, "cls_token", 1, c->width),
-                     positions = table(g, "position_embeddings", side * side + 1, c->width);
+                     positions = positions_of(g, c, weft_dim(g, video, 2), weft_dim(g, video, 3));
     weft_graph_push(g, "patch_embeddings");
     const weft_value patches =
-        weft_nn_patch(g, "projection", video, c->width, patch, WEFT_PATCH_2D, true);
+        weft_nn_patch(g, "projection", trim(g, trim(g, video, 2, c->patch), 3, c->patch), c->width,
+                      patch, WEFT_PATCH_2D, true);
     weft_graph_pop(g);
     weft_graph_pop(g);
     const weft_value front = weft_broadcast(g, of_class, WEFT_SHAPE(batch, 1, c->width));
