@@ -1,4 +1,4 @@
-/* Names of options or keys, with whether each was given. */
+/* Options and keys, with whether each was given. */
 #ifndef WEFT_BASE_GIVEN_H
 #define WEFT_BASE_GIVEN_H
 
@@ -9,6 +9,17 @@ typedef struct weft_given {
     const char *name;
     bool given;
 } weft_given;
+
+/* A number, 0 if it was not given. */
+typedef struct weft_given_number {
+    double value;
+    bool given;
+} weft_given_number;
+
+static inline double weft_given_or(weft_given_number number, double other)
+{
+    return number.given ? number.value : other;
+}
 
 /* The name of the first entry that was given; NULL: none. */
 static inline const char *weft_first_given(const weft_given *list, int count)

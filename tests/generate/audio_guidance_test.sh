@@ -45,16 +45,24 @@ the_sound_is_rescaled_alone() {
     sound_differs scaled rescaled
 }
 check the_sound_is_rescaled_alone
-# 0 is a scale of its own: the sound is not perturbed while the video is.
-the_sound_is_without_perturbation() {
-    local perturbed=(--stg-scale 2 --stg-blocks 0 --latents-npy)
-    generate same "${perturbed[@]}" || { cat same.log; fail "as the video"; }
-    generate given "${perturbed[@]}" --audio-stg-scale 2 || { cat given.log; fail "the scale of the video"; }
-    generate without "${perturbed[@]}" --audio-stg-scale 0 || { cat without.log; fail "--audio-stg-scale 0"; }
-    cmp same.audio-latents.npy given.audio-latents.npy || fail "the default is not the scale of the video"
-    sound_differs same without
+# 0 is a scale of its own and not the default, the scale of the video.
+zero_counts_as_given() {
+    local video=(--guidance-scale 3 --guidance-rescale 0.7 --stg-scale 2 --stg-blocks 0 --modality-scale 2 --latents-npy) option
+    local sound=(--audio-guidance-scale 3 --audio-guidance-rescale 0.7 --audio-stg-scale 2 --audio-modality-scale 2)
+    generate same "${video[@]}" || { cat same.log; fail "as the video"; }
+    generate given "${video[@]}" "${sound[@]}" || { cat given.log; fail "the scales of the video"; }
+    cmp same.audio-latents.npy given.audio-latents.npy || fail "the defaults are not the scales of the video"
+    for option in guidance-scale guidance-rescale stg-scale modality-scale; do
+        generate zero "${video[@]}" --audio-$option 0 || { cat zero.log; fail "--audio-$option 0"; }
+        generate small "${video[@]}" --audio-$option 1e-300 || { cat small.log; fail "--audio-$option 1e-300"; }
+        sound_differs same zero
+        cmp zero.audio-latents.npy small.audio-latents.npy || fail "--audio-$option 0 is not as 1e-300"
+    done
+    generate zero --latents-npy --modality-scale 0 --audio-modality-scale 2 || { cat zero.log; fail "--modality-scale 0"; }
+    generate small --latents-npy --modality-scale 1e-300 --audio-modality-scale 2 || { cat small.log; fail "--modality-scale 1e-300"; }
+    cmp zero.latents.npy small.latents.npy || fail "--modality-scale 0 is not as 1e-300"
 }
-check the_sound_is_without_perturbation
+check zero_counts_as_given
 a_method_without_guidance_is_refused() {
     generate none --guidance-method none --audio-guidance-scale 4 && fail "accepted"
     has_message none.log option-no-effect key=--audio-guidance-scale value=4 text~=none || { cat none.log; fail "the error"; }

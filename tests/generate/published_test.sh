@@ -54,6 +54,13 @@ two_experts_are_used() {
     differ low one
     must scales alike --guidance-scale-2 2
     differ scales alike
+    # 0 is a scale and a boundary of its own
+    must zero alike --guidance-scale-2 0
+    must small alike --guidance-scale-2 1e-300
+    same zero small
+    differ zero alike
+    must high other --boundary-ratio 0
+    same high one
 }
 check two_experts_are_used
 # A part that model_index.json names and the folder lacks is refused, not skipped.

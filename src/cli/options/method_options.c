@@ -9,6 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Reads a number from 0 to `most` whose default depends on the model or on other options. */
+static weft_status read_given(const weft_args *args, const char *option, double most,
+                              weft_given_number *number)
+{
+    number->given = weft_args_flag(args, option);
+    return number->given ? weft_args_f64(args, option, 0, most, &number->value) : WEFT_OK;
+}
+
 static weft_status refuse_name(const char *option, const char *name, const weft_buf *known)
 {
     return weft_error(WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = option, .value = name),
@@ -38,7 +46,7 @@ static weft_status find_rows(const weft_args *args, weft_generator_options *o)
         status = refuse_name("--sampler", name, &samplers);
     else if (guidance[0] && !o->guidance_method)
         status = refuse_name("--guidance-method", guidance, &guides);
-    else if ((o->guidance_rescale > 0 || o->audio_guidance_rescale > 0) && !guidance[0])
+    else if ((o->guidance_rescale > 0 || o->audio_guidance_rescale.value > 0) && !guidance[0])
         o->guidance_method = weft_guidance_find("rescale");
     weft_buf_free(&samplers);
     weft_buf_free(&guides);
@@ -130,7 +138,7 @@ static weft_status read_windows(const weft_args *args, weft_generator_options *o
     const char *how = weft_args_string(args, "--window-mode");
     WEFT_TRY(weft_args_i64(args, "--window-overlap", 0, 100000, &o->window_overlap));
     o->no_kv_cache = !strcmp(weft_args_string(args, "--kv-cache"), "off");
-    WEFT_TRY(weft_args_f64(args, "--context-noise", 0, 1000, &o->context_noise));
+    WEFT_TRY(read_given(args, "--context-noise", 1000, &o->context_noise));
     o->sections_forward = !strcmp(weft_args_string(args, "--sections"), "forward");
     WEFT_TRY(weft_args_i64(args, "--frame-lag", 0, 10000, &o->frame_lag));
     WEFT_TRY(weft_args_i64(args, "--block-frames", 0, 1024, &o->block_frames));
@@ -271,17 +279,15 @@ static weft_status read_scales(const weft_args *args, weft_generator_options *o)
 {
     WEFT_TRY(weft_args_f64(args, "--true-cfg-scale", 0, 100, &o->true_cfg));
     WEFT_TRY(weft_args_f64(args, "--guidance-rescale", 0, 1, &o->guidance_rescale));
-    WEFT_TRY(weft_args_f64(args, "--audio-guidance-scale", 0, 100, &o->audio_guidance));
-    WEFT_TRY(weft_args_f64(args, "--audio-guidance-rescale", 0, 1, &o->audio_guidance_rescale));
+    WEFT_TRY(read_given(args, "--audio-guidance-scale", 100, &o->audio_guidance));
+    WEFT_TRY(read_given(args, "--audio-guidance-rescale", 1, &o->audio_guidance_rescale));
     WEFT_TRY(weft_args_f64(args, "--stg-scale", 0, 100, &o->stg_scale));
-    o->audio_stg_given = weft_args_flag(args, "--audio-stg-scale");
-    if (o->audio_stg_given)
-        WEFT_TRY(weft_args_f64(args, "--audio-stg-scale", 0, 100, &o->audio_stg_scale));
-    WEFT_TRY(weft_args_f64(args, "--modality-scale", 0, 100, &o->modality_scale));
-    WEFT_TRY(weft_args_f64(args, "--audio-modality-scale", 0, 100, &o->audio_modality_scale));
+    WEFT_TRY(read_given(args, "--audio-stg-scale", 100, &o->audio_stg_scale));
+    WEFT_TRY(read_given(args, "--modality-scale", 100, &o->modality_scale));
+    WEFT_TRY(read_given(args, "--audio-modality-scale", 100, &o->audio_modality_scale));
     WEFT_TRY(read_blocks(weft_args_string(args, "--stg-blocks"), o));
-    WEFT_TRY(weft_args_f64(args, "--guidance-scale-2", 0, 100, &o->guidance_low));
-    WEFT_TRY(weft_args_f64(args, "--boundary-ratio", 0, 1, &o->boundary));
+    WEFT_TRY(read_given(args, "--guidance-scale-2", 100, &o->guidance_low));
+    WEFT_TRY(read_given(args, "--boundary-ratio", 1, &o->boundary));
     return weft_args_guided(args, o->guided);
 }
 

@@ -65,9 +65,9 @@ const char *weft_args_method_given(const weft_args *args, const weft_option *opt
      "that every block costs the same. off: all frames are computed in every step, to the same " \
      "result", \
      .group = "size", .choices = "on off"}, \
-    {"--context-noise", "T", "0", \
-     "timestep at which a causal model sees finished blocks, 0 to 1000. 0: the timestep of its " \
-     "training (distill.context_noise of a model that weft trained)", \
+    {"--context-noise", "T", NULL, \
+     "timestep at which a causal model sees finished blocks, 0 to 1000; by default the timestep " \
+     "of its training (distill.context_noise of a model that weft trained), or 0", \
      .group = "size"}, \
     {"--sections", "ORDER", "reverse", \
      "order of the sections of models that generate a video section by section (Framepack), of " \
@@ -139,11 +139,12 @@ const char *weft_args_method_given(const weft_args *args, const weft_option *opt
     {"--guidance-rescale", "R", "0", \
      "share by which the prediction is rescaled to its standard deviation without guidance", \
      .group = "guidance"}, \
-    {"--audio-guidance-scale", "G", "0", \
-     "guidance scale of the sound, for models that generate it (LTX-2). 0: as --guidance-scale", \
+    {"--audio-guidance-scale", "G", NULL, \
+     "guidance scale of the sound, for models that generate it (LTX-2); by default as " \
+     "--guidance-scale", \
      .group = "guidance"}, \
-    {"--audio-guidance-rescale", "R", "0", \
-     "--guidance-rescale of the sound. 0: as --guidance-rescale", \
+    {"--audio-guidance-rescale", "R", NULL, \
+     "--guidance-rescale of the sound; by default as --guidance-rescale", \
      .group = "guidance"}, \
     {"--stg-scale", "G", "0", \
      "spatio-temporal guidance: scale of the difference to another pass without self-attention " \
@@ -157,18 +158,18 @@ const char *weft_args_method_given(const weft_args *args, const weft_option *opt
      .group = "guidance"}, \
     {"--modality-scale", "G", "1", \
      "guidance by isolated streams: scale of the difference to another pass without attention " \
-     "between video and sound (LTX-2). Up to 1: no such pass", \
+     "between video and sound (LTX-2). Up to 1 for both streams: no such pass", \
      .group = "guidance"}, \
-    {"--audio-modality-scale", "G", "0", \
-     "--modality-scale of the sound. 0: as --modality-scale", \
+    {"--audio-modality-scale", "G", NULL, \
+     "--modality-scale of the sound; by default as --modality-scale. 0 isolates the sound", \
      .group = "guidance"}, \
-    {"--guidance-scale-2", "G", "0", \
-     "guidance scale below --boundary-ratio (Wan 2.2: the low-noise expert). 0: as " \
+    {"--guidance-scale-2", "G", NULL, \
+     "guidance scale below --boundary-ratio (Wan 2.2: the low-noise expert); by default as " \
      "--guidance-scale", \
      WEFT_ALSO("--guidance-low"), .group = "guidance"}, \
-    {"--boundary-ratio", "B", "0", \
-     "timestep, 0 to 1, below which transformer_2 and --guidance-scale-2 are used; 0: the " \
-     "model's own, if any", \
+    {"--boundary-ratio", "B", NULL, \
+     "timestep, 0 to 1, below which transformer_2 and --guidance-scale-2 are used; by default " \
+     "the model's own, if any. 0: only the transformer", \
      WEFT_ALSO("--boundary"), .group = "guidance"}, \
     WEFT_GUIDED_OPTIONS
 /* clang-format on */

@@ -38,8 +38,7 @@ weft_status weft_causal_blocks_lay(weft_generator *p)
     const int64_t block = (grid->block > 1 ? grid->block : 1) * grid->factor[0];
     WEFT_TRY(check_options(p));
     s->causal = true;
-    if (p->options.context_noise > 0)
-        p->model.context_noise = p->options.context_noise;
+    p->model.context_noise = weft_given_or(p->options.context_noise, p->model.context_noise);
     s->cached = !p->options.no_kv_cache;
     s->cache = weft_frame_cache_of(grid, s->latent[0] / grid->factor[0]);
     s->sections =

@@ -2,6 +2,7 @@
 #ifndef WEFT_GENERATE_GENERATOR_GENERATOR_H
 #define WEFT_GENERATE_GENERATOR_GENERATOR_H
 
+#include "base/given.h"
 #include "base/json.h"
 #include "comm/comm.h"
 #include "diffusion/guidance.h"
@@ -51,20 +52,20 @@ typedef struct weft_generator_options {
     int64_t text_length; /* tokens of a prompt; 0: the model's own */
     const weft_guidance *guidance_method; /* NULL: chosen by model and scale */
     double guidance_rescale;              /* guidance rescale, for the method that has it */
-    double audio_guidance;                /* guidance scale of the sound; 0: the same scale */
     /* Scale of the differences to a pass without self-attention in the blocks stg_blocks (0: none),
-     * and to a pass without attention between video and sound (0 or 1: none). audio_*: of the
-     * sound; audio_stg_scale not given, audio_modality_scale 0: the same scale */
-    double stg_scale, audio_stg_scale, modality_scale, audio_modality_scale;
-    double audio_guidance_rescale; /* guidance rescale of the sound; 0: the same share */
+     * and to a pass without attention between video and sound (not given, or up to 1: none). */
+    double stg_scale;
+    weft_given_number modality_scale;
+    /* scales of the sound; by default the scales of the video */
+    weft_given_number audio_guidance, audio_guidance_rescale, audio_stg_scale, audio_modality_scale;
     /* blocks from 0, then -1; read until the graphs are built */
     int64_t stg_blocks[WEFT_MAX_STG_BLOCKS + 1];
-    bool stg_blocks_given, audio_stg_given;
-    double control_scale; /* strength of the control; 0: 1, as in training */
-    const char *negative; /* negative prompt; NULL: the empty text */
-    double guidance_low;  /* guidance scale below `boundary`; 0: the same scale */
-    /* time, 0 to 1, where experts change; 0: the model's own, or none */
-    double boundary;
+    bool stg_blocks_given;
+    double control_scale;           /* strength of the control; 0: 1, as in training */
+    const char *negative;           /* negative prompt; NULL: the empty text */
+    weft_given_number guidance_low; /* guidance scale below `boundary`; by default the same scale */
+    /* time, 0 to 1, where experts change; by default the model's own, or none. 0: only the first */
+    weft_given_number boundary;
     double shift;                /* 0: the shift of the model's scheduler */
     double eta;                  /* noise added by samplers that support it: 0 none, 1 as in DDPM */
     const weft_sampler *sampler; /* NULL: the sampler of the model's scheduler */
@@ -113,9 +114,9 @@ typedef struct weft_generator_options {
     bool continues;
     /* Causal models: without a cache of keys and values; each step computes all frames. */
     bool no_kv_cache;
-    /* Causal models: timestep at which a block sees finished ones, which have no noise. 0: of the
-     * model's weft.json, or 0. */
-    double context_noise;
+    /* Causal models: timestep at which a block sees finished ones, which have no noise. By default
+     * of the model's weft.json, or 0. */
+    weft_given_number context_noise;
     /* Models that denoise section by section: `window` is the length of a section in frames, and
      * sections are denoised from the first to the last, not from the last to the first. */
     bool sections_forward;

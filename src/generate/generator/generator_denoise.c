@@ -271,8 +271,8 @@ static weft_status_code predict_guided(weft_generator *p, const evaluation *e, f
     weft_latent_stages_area(p, p->shape.stage, area);
     const weft_guidance_params params = {
         .scale = scale,
-        .low_scale = p->options.guidance_low > 0 ? p->options.guidance_low : scale,
-        .boundary = p->options.boundary,
+        .low_scale = weft_given_or(p->options.guidance_low, scale),
+        .boundary = p->options.boundary.value,
         .rescale = p->options.guidance_rescale,
         .each = guider->per_frame ? frame : p->shape.sampled_floats,
         .eta = guider->eta,

@@ -338,19 +338,20 @@ static weft_status read_expert(weft_generator_model *m, weft_generator_options *
     m->control = is_control_pipeline(json_string_value(json_object_get(index, "_class_name")));
     json_decref(index);
     WEFT_TRY(status);
-    if (has_boundary && o->boundary == 0)
-        o->boundary = boundary;
-    if (o->guidance_low > 0 && !(o->boundary > 0))
+    const bool second = !o->boundary.given || o->boundary.value > 0;
+    if (has_boundary && !o->boundary.given)
+        o->boundary.value = boundary;
+    if (o->guidance_low.given && !(o->boundary.value > 0))
         return weft_error(
             WEFT_MSG_OPTION_NO_EFFECT,
-            WEFT_AT(.key = "--guidance-scale-2", WEFT_NUMBER(o->guidance_low)),
+            WEFT_AT(.key = "--guidance-scale-2", WEFT_NUMBER(o->guidance_low.value)),
             "%g has no effect without a boundary. Give --boundary-ratio B (0..1), or omit the "
             "option.",
-            o->guidance_low);
-    if (!weft_path_is_dir(m->denoiser_folder[1]))
+            o->guidance_low.value);
+    if (!second || !weft_path_is_dir(m->denoiser_folder[1]))
         return WEFT_OK;
     WEFT_TRY(weft_model_open_as(m->denoiser_folder[1], WEFT_ROLE_DENOISER, &m->denoiser[1]));
-    if (o->boundary <= 0)
+    if (o->boundary.value <= 0)
         return weft_error(WEFT_MSG_OPTION_REQUIRED,
                           WEFT_AT(.file = m->folder, .key = "--boundary-ratio"),
                           "the model has a transformer_2, and its model_index.json has no "

@@ -439,10 +439,10 @@ static weft_status lay_windows(weft_generator *p)
 static weft_status check_no_sound(const weft_generator *p)
 {
     const weft_generator_options *o = &p->options;
-    const weft_given sound[] = {{"--audio-guidance-scale", o->audio_guidance > 0},
-                                {"--audio-guidance-rescale", o->audio_guidance_rescale > 0},
-                                {"--audio-stg-scale", o->audio_stg_given},
-                                {"--audio-modality-scale", o->audio_modality_scale > 0}};
+    const weft_given sound[] = {{"--audio-guidance-scale", o->audio_guidance.given},
+                                {"--audio-guidance-rescale", o->audio_guidance_rescale.given},
+                                {"--audio-stg-scale", o->audio_stg_scale.given},
+                                {"--audio-modality-scale", o->audio_modality_scale.given}};
     const char *given = weft_first_given(sound, WEFT_COUNT(sound));
     return given ? weft_error(WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = given),
                               "%s generates no sound. Omit the option.",
@@ -518,10 +518,10 @@ static weft_status arrange_shape(weft_generator *p)
                           weft_model_class(p->model.denoiser),
                           how.caches_given ? " without --given-frames"
                                            : ", which causal models have");
-    if (p->options.context_noise > 0)
+    if (p->options.context_noise.given)
         return weft_error(
             WEFT_MSG_OPTION_NO_EFFECT,
-            WEFT_AT(.key = "--context-noise", WEFT_NUMBER(p->options.context_noise)),
+            WEFT_AT(.key = "--context-noise", WEFT_NUMBER(p->options.context_noise.value)),
             "%s does not generate a video block by block, as causal models do. Omit the option.",
             weft_model_class(p->model.denoiser));
     bool levels;
@@ -597,8 +597,8 @@ static weft_status lay_branches(weft_generator *p)
     const weft_generator_options *o = &p->options;
     const weft_guidance *by = p->trajectory.guidance;
     const weft_model *model = p->model.denoiser;
-    const bool perturbed = o->stg_scale > 0 || o->audio_stg_scale > 0,
-               isolated = o->modality_scale > 1 || o->audio_modality_scale > 1;
+    const bool perturbed = o->stg_scale > 0 || o->audio_stg_scale.value > 0,
+               isolated = o->modality_scale.value > 1 || o->audio_modality_scale.value > 1;
     const char *key = perturbed ? "--stg-scale" : "--modality-scale";
     p->shape.branches = by->rows;
     WEFT_TRY(check_stg_blocks(o, perturbed));

@@ -64,12 +64,15 @@ static weft_status add_given(const weft_generator *p, json_t *to)
     const weft_generator_options *o = &p->options;
     const bool weakened = p->shape.branches > p->trajectory.guidance->rows;
     const stored_real list[] = {
-        {"audio_guidance", o->audio_guidance, o->audio_guidance > 0},
-        {"audio_guidance_rescale", o->audio_guidance_rescale, o->audio_guidance_rescale > 0},
+        {"audio_guidance", o->audio_guidance.value, o->audio_guidance.given},
+        {"audio_guidance_rescale", o->audio_guidance_rescale.value,
+         o->audio_guidance_rescale.given},
         {"stg_scale", o->stg_scale, weakened && o->stg_scale > 0},
-        {"audio_stg_scale", o->audio_stg_scale, weakened && o->audio_stg_given},
-        {"modality_scale", o->modality_scale, weakened && o->modality_scale > 0},
-        {"audio_modality_scale", o->audio_modality_scale, weakened && o->audio_modality_scale > 0},
+        {"audio_stg_scale", o->audio_stg_scale.value, weakened && o->audio_stg_scale.given},
+        {"modality_scale", weft_given_or(o->modality_scale, 1), weakened},
+        {"audio_modality_scale", o->audio_modality_scale.value,
+         weakened && o->audio_modality_scale.given},
+        {"guidance_low_given", 1, o->guidance_low.given && !(o->guidance_low.value > 0)},
         {"control_scale", o->control_scale, o->control_scale > 0 && o->control_scale != 1},
         {"decode_timestep", o->decode_time.timestep, o->decode_time.timestep > 0},
         {"decode_noise_scale", o->decode_time.noise, o->decode_time.noise > 0}};
@@ -105,9 +108,9 @@ static weft_status add_numbers(const weft_generator *p, json_t *to)
         double value;
     } real[] = {{"guidance", o->guidance},
                 {"true_cfg", o->true_cfg},
-                {"guidance_low", o->guidance_low},
+                {"guidance_low", o->guidance_low.value},
                 {"guidance_rescale", o->guidance_rescale},
-                {"boundary", o->boundary},
+                {"boundary", o->boundary.value},
                 {"shift", o->shift},
                 {"eta", o->eta},
                 {"strength", o->strength},

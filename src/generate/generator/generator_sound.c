@@ -37,14 +37,12 @@ void weft_generator_take_weakened(weft_generator *p, weft_program *program)
 static void take_sound_scales(const weft_generator_options *o, weft_guidance_params *sound)
 {
     sound->size[0] = 0; /* no frames of tokens */
-    if (o->audio_guidance > 0)
-        sound->scale = sound->low_scale = o->audio_guidance;
-    if (o->audio_guidance_rescale > 0)
-        sound->rescale = o->audio_guidance_rescale;
-    if (o->audio_stg_given)
-        sound->pass[0].weight = o->audio_stg_scale;
-    if (o->audio_modality_scale > 0)
-        sound->pass[1].weight = o->audio_modality_scale - 1;
+    sound->scale = weft_given_or(o->audio_guidance, sound->scale);
+    sound->low_scale = weft_given_or(o->audio_guidance, sound->low_scale);
+    sound->rescale = weft_given_or(o->audio_guidance_rescale, sound->rescale);
+    sound->pass[0].weight = weft_given_or(o->audio_stg_scale, sound->pass[0].weight);
+    if (o->audio_modality_scale.given)
+        sound->pass[1].weight = o->audio_modality_scale.value - 1;
 }
 
 /* Sets the weakened predictions of a stream from the float `at` on. */
@@ -77,7 +75,7 @@ void weft_generator_combine_both(const weft_generator *p, const weft_guidance_pa
     const weft_generator_options *o = &p->options;
     weft_guidance_params video = *params, sound;
     video.pass[0].weight = o->stg_scale;
-    video.pass[1].weight = o->modality_scale > 0 ? o->modality_scale - 1 : 0;
+    video.pass[1].weight = weft_given_or(o->modality_scale, 1) - 1;
     sound = video;
     video.each = p->shape.latent_floats;
     sound.each = p->shape.sound_floats;

@@ -43,7 +43,7 @@ bool weft_steps_predict_zero(const weft_generator *p, int64_t step)
 static int expert_of(const weft_generator *p, const weft_noise_level *level)
 {
     return p->model.experts > 1 &&
-           level->time / (double)p->trajectory.scheduler.times < p->options.boundary;
+           level->time / (double)p->trajectory.scheduler.times < p->options.boundary.value;
 }
 
 /* Whether guidance is used in a step. */

@@ -94,7 +94,7 @@ static const weft_guidance *own_guidance(const weft_generator_model *m,
                                          const weft_generator_options *o)
 {
     const char *own = m->denoiser->family->guidance;
-    const double sound = m->sound.vae.family ? o->audio_guidance : 0;
+    const double sound = m->sound.vae.family ? o->audio_guidance.value : 0;
     if (o->true_cfg > 1)
         return weft_guidance_find("true_cfg");
     if (m->guider.method && o->guidance != weft_guider_off(&m->guider))
@@ -111,7 +111,7 @@ static weft_status check_sound_rescale(const weft_generator_model *m,
                                        const weft_generator_options *o,
                                        const weft_guidance *guidance)
 {
-    const double rescale = o->audio_guidance_rescale;
+    const double rescale = o->audio_guidance_rescale.value;
     if (!(rescale > 0) || !m->sound.vae.family || guidance == weft_guidance_find("rescale"))
         return WEFT_OK;
     return weft_error(WEFT_MSG_OPTION_NO_EFFECT,
@@ -168,15 +168,16 @@ weft_status weft_generator_trajectory_choose_guidance(const weft_generator_model
     t->zero_steps = !zero_star || o->zero_steps < 0 ? 0
                     : o->zero_steps                 ? o->zero_steps
                                                     : m->guider.zero_steps;
-    if (o->audio_guidance > 1 && t->guidance->rows < 2)
-        return weft_error(WEFT_MSG_OPTION_NO_EFFECT,
-                          WEFT_AT(.key = "--audio-guidance-scale", WEFT_NUMBER(o->audio_guidance)),
-                          "%g has no effect with the method %s. Omit one of the two options.",
-                          o->audio_guidance, t->guidance->name);
+    if (o->audio_guidance.value > 1 && t->guidance->rows < 2)
+        return weft_error(
+            WEFT_MSG_OPTION_NO_EFFECT,
+            WEFT_AT(.key = "--audio-guidance-scale", WEFT_NUMBER(o->audio_guidance.value)),
+            "%g has no effect with the method %s. Omit one of the two options.",
+            o->audio_guidance.value, t->guidance->name);
     WEFT_TRY(check_sound_rescale(m, o, t->guidance));
-    if (o->boundary > 0 && (path == WEFT_PATH_EDM || path == WEFT_PATH_FLOW_EDM))
+    if (o->boundary.value > 0 && (path == WEFT_PATH_EDM || path == WEFT_PATH_FLOW_EDM))
         return weft_error(WEFT_MSG_OPTION_NO_EFFECT,
-                          WEFT_AT(.key = "--boundary-ratio", WEFT_NUMBER(o->boundary)),
+                          WEFT_AT(.key = "--boundary-ratio", WEFT_NUMBER(o->boundary.value)),
                           "the noise levels of %s have no times from 0 to 1. Omit the option.",
                           t->scheduler.kind->name);
     return WEFT_OK;
