@@ -44,6 +44,33 @@ for line in open("runs/full/metrics.jsonl"):
     d = json.loads(line); assert d["fake"] > 0 and d["fake_norm"] > 0, d' || fail "metrics.jsonl has no fake score"
 }
 check full
+# States of earlier versions have no teacher in the provenance. Format 1 has no checksum of the state.
+state_with() { # TEACHER: in the provenance of runs/earlier; empty: none
+    rm -rf runs/earlier
+    cp -r runs/full runs/earlier
+    rm -r runs/earlier/model runs/earlier/checkpoints/step-00000004
+    python3 -S - "$1" <<'PY' || fail "rewriting state.json"
+import json, sys
+path = "runs/earlier/checkpoints/step-00000002/state.json"
+state = json.load(open(path))
+state["format"] = 1
+del state["self"], state["provenance"]["teacher"]
+if sys.argv[1]:
+    state["provenance"]["teacher"] = sys.argv[1]
+json.dump(state, open(path, "w"))
+PY
+}
+an_earlier_state_resumes() {
+    needs full
+    state_with 0123456789abcdef
+    "$WEFT" train full.yaml --set out=runs/earlier >other.log 2>&1 && fail "another teacher was accepted"
+    has_message other.log checkpoint-mismatch text~=distill.teacher || { cat other.log; fail "the error"; }
+    state_with ""
+    train full earlier
+    has_message earlier.log run-resumed value=2 || fail "did not resume from step 2"
+    cmp runs/full/model/transformer/$stem runs/earlier/model/transformer/$stem || fail "the model differs"
+}
+check an_earlier_state_resumes
 with_lora() {
     train lora lora
     train lora lora-half --set stages.0.steps=2

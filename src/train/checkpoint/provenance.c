@@ -305,7 +305,14 @@ const json_t *weft_provenance_of_state(const json_t *state)
     return provenance ? provenance : json_object_get(state, "made_of");
 }
 
-weft_status weft_provenance_check(const json_t *before, const json_t *now, bool allowed,
+/* Whether earlier versions did not store the row of a network that the run has nevertheless used:
+ * self_forcing has always required distill.teacher. */
+static bool never_stored(const weft_run *run, const char *key)
+{
+    return run->distill.method == WEFT_DISTILL_SELF_FORCING && !strcmp(key, "teacher");
+}
+
+weft_status weft_provenance_check(const weft_run *run, const json_t *before, const json_t *now,
                                   const char *where)
 {
     static const struct {
@@ -339,6 +346,8 @@ weft_status weft_provenance_check(const json_t *before, const json_t *now, bool 
     for (int i = 0; i < WEFT_COUNT(named); i++) {
         const json_t *a = json_object_get(before, named[i].key),
                      *b = json_object_get(now, named[i].key);
+        if (!a && never_stored(run, named[i].key))
+            continue;
         if (a || b ? !a || !b || !json_equal(a, b) : false)
             weft_buf_printf(&changes, "\n  %s", named[i].what);
     }
@@ -347,7 +356,7 @@ weft_status weft_provenance_check(const json_t *before, const json_t *now, bool 
                          &changes);
     weft_status_code status = WEFT_OK;
     WEFT_GO(weft_buf_check(&changes));
-    if (changes.len > 0 && !allowed)
+    if (changes.len > 0 && !run->checkpoint.allow_changes)
         WEFT_GO(weft_error(WEFT_MSG_CHECKPOINT_MISMATCH, WEFT_AT(.file = where),
                            "the run changed since the checkpoint:%s\nResume nevertheless with "
                            "--set checkpoint.allow_changes=true, or set another out",

@@ -20,10 +20,10 @@ weft_status weft_provenance_make(const weft_run *run, const weft_run_models *mod
 /* The provenance in a checkpoint's state.json: "provenance", or "made_of" of earlier versions.
  * NULL: none. */
 const json_t *weft_provenance_of_state(const json_t *state);
-/* Compares the provenance `now` with `before` (NULL: unknown). Differences are listed in
- * WEFT_E_CONFIG, or in warnings if `allowed`. Additional training stages are not a difference.
- * `where` names the checkpoint. */
-weft_status weft_provenance_check(const json_t *before, const json_t *now, bool allowed,
+/* Compares the run's provenance `now` with `before` (NULL: unknown). Differences are listed in
+ * WEFT_E_CONFIG, or in warnings with checkpoint.allow_changes. Additional training stages are not a
+ * difference. `where` names the checkpoint. */
+weft_status weft_provenance_check(const weft_run *run, const json_t *before, const json_t *now,
                                   const char *where);
 /* Logs the keys of the config `yaml` that differ from <folder>/config.yaml, one per line. */
 void weft_provenance_log_changes(const char *folder, const char *yaml);

@@ -101,8 +101,7 @@ static weft_status check_state(void *user, const json_t *state, const char *fold
     const weft_run_checkpoints *c = user;
     const json_t *made_of = weft_provenance_of_state(state);
     return is_rank0(c) && json_is_object(made_of)
-               ? weft_provenance_check(made_of, c->made_of, c->run->checkpoint.allow_changes,
-                                       folder)
+               ? weft_provenance_check(c->run, made_of, c->made_of, folder)
                : WEFT_OK;
 }
 
