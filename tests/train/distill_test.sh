@@ -103,6 +103,35 @@ matching_updates_the_student_in_its_steps() {
 }
 check matching_updates_the_student_in_its_steps
 
+# Configs of versions that drew other levels lack distill.fake_weights. Format 1 has no checksum of the state.
+earlier_levels_are_reported() {
+    local run resolution="--set flow.shift_by_resolution=true"
+    train dmd-even $match --set stages.0.steps=2
+    train dmd-shifted $match $resolution --set stages.0.steps=2
+    for run in even shifted; do
+        cp -r runs/dmd-$run runs/dmd-$run-before
+        python3 -S - runs/dmd-$run-before/checkpoints/step-00000002 <<'PY' || fail "writing a config of an earlier version"
+import json, re, sys
+folder = sys.argv[1]
+config = open(folder + "/config.yaml").read()
+assert re.search(r"\n *fake_weights:", config)
+open(folder + "/config.yaml", "w").write(re.sub(r"\n *fake_weights:[^\n]*", "", config))
+state = json.load(open(folder + "/state.json"))
+state["format"] = 1
+del state["self"], state["checksums"]["config.yaml"]
+json.dump(state, open(folder + "/state.json", "w"))
+PY
+    done
+    train dmd-even-before $match --set stages.0.steps=3
+    train dmd-shifted $match $resolution --set stages.0.steps=3
+    train dmd-shifted-before $match $resolution --set stages.0.steps=3
+    for run in even-before shifted; do
+        [ "$(count_messages dmd-$run.log run-changed key=distill.method)" = 0 ] || fail "$run: other levels are reported"
+    done
+    has_message dmd-shifted-before.log run-changed level=info key=distill.method || { cat dmd-shifted-before.log; fail "no notice of other levels"; }
+}
+check earlier_levels_are_reported
+
 the_matched_adapter_is_the_students() {
     train dmd-lora $match $lora
     video dmd-lora --model runs/dit/model --lora runs/dmd-lora/adapter --sampler consistency --steps 3

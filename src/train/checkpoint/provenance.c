@@ -388,13 +388,28 @@ static weft_status rename_dump(const char *path, char **text, int64_t bytes)
     return status;
 }
 
+static weft_status read_config(const char *folder, char path[560], char **text, int64_t *bytes)
+{
+    snprintf(path, 560, "%s/config.yaml", folder);
+    return weft_file_read(path, 1 << 24, text, bytes);
+}
+
+bool weft_provenance_config_has(const char *folder, const char *text)
+{
+    char path[560], *config = NULL;
+    int64_t bytes;
+    const bool read = read_config(folder, path, &config, &bytes) == WEFT_OK,
+               has = !read || strstr(config, text);
+    weft_free(config);
+    return has;
+}
+
 void weft_provenance_log_changes(const char *folder, const char *yaml)
 {
     char path[560], *before = NULL;
     int64_t bytes;
     weft_buf changes = {0};
-    snprintf(path, sizeof path, "%s/config.yaml", folder);
-    if (weft_file_read(path, 1 << 24, &before, &bytes) != WEFT_OK ||
+    if (read_config(folder, path, &before, &bytes) != WEFT_OK ||
         rename_dump(path, &before, bytes) != WEFT_OK ||
         weft_config_changes(before, yaml, &changes) != WEFT_OK)
         weft_warn_error(WEFT_MSG_RUN_CHANGED, "the file is not compared with the config");

@@ -27,6 +27,8 @@ weft_status weft_provenance_check(const weft_run *run, const json_t *before, con
                                   const char *where);
 /* Logs the keys of the config `yaml` that differ from <folder>/config.yaml, one per line. */
 void weft_provenance_log_changes(const char *folder, const char *yaml);
+/* Whether <folder>/config.yaml contains `text`; true if the file cannot be read. */
+bool weft_provenance_config_has(const char *folder, const char *text);
 
 /* Warns of settings that are legal but probably unintended. */
 void weft_run_warn_unusual(const weft_run *run);

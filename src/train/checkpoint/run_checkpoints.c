@@ -7,6 +7,7 @@
 #include "train/checkpoint/provenance.h"
 #include "train/checkpoint/run_places.h"
 #include "train/graph/run_networks.h"
+#include "train/graph/student_levels.h"
 
 #include <string.h>
 
@@ -73,7 +74,7 @@ int weft_run_checkpoints_parts(const weft_run *run, const weft_run_models *model
 weft_status weft_run_checkpoints_create(const weft_run *run, const weft_run_models *models,
                                         weft_comm *comm, weft_run_checkpoints *c)
 {
-    *c = (weft_run_checkpoints){.run = run, .comm = comm};
+    *c = (weft_run_checkpoints){.run = run, .models = models, .comm = comm};
     const trained_models all = list_parts(run, models, c->part);
     c->parts = all.count;
     for (int i = 0; i < all.count; i++)
@@ -151,6 +152,26 @@ static weft_status read_rest(const weft_run *run, const json_t *state, const cha
     return WEFT_OK;
 }
 
+/* Reports that an earlier version, whose configs lack distill.fake_weights, trained the student at
+ * other noise levels. */
+static weft_status report_levels(const weft_run_checkpoints *c, const char *folder)
+{
+    const weft_train_stage *stage = c->run->train_stages.item;
+    bool changed = false;
+    if (!weft_distill_matches(&c->run->distill) ||
+        weft_provenance_config_has(folder, "fake_weights:"))
+        return WEFT_OK;
+    for (int64_t i = 0; i < c->run->train_stages.count; i++)
+        for (int b = 0; b < weft_train_stage_bucket_count(&stage[i]) && !changed; b++)
+            WEFT_TRY(weft_student_levels_changed(c->run, c->models,
+                                                 weft_train_stage_bucket(&stage[i], b), &changed));
+    if (changed)
+        weft_notice(WEFT_MSG_RUN_CHANGED, WEFT_AT(.file = folder, .key = "distill.method"),
+                    "the steps before were trained at other noise levels: that version of weft did "
+                    "not draw the levels at which weft generate calls this model");
+    return WEFT_OK;
+}
+
 weft_status weft_run_checkpoints_resume(weft_run_checkpoints *c, weft_store *store,
                                         weft_run_progress *progress)
 {
@@ -168,6 +189,7 @@ weft_status weft_run_checkpoints_resume(weft_run_checkpoints *c, weft_store *sto
         weft_notice(WEFT_MSG_RUN_RESUMED, WEFT_AT(WEFT_NUMBER(progress->done)), "resuming from %s",
                     folder);
         weft_provenance_log_changes(folder, c->yaml.data);
+        WEFT_TRY(report_levels(c, folder));
     }
     WEFT_TRY(weft_comm_barrier(c->comm));
     const int64_t total = weft_run_first_step(c->run, c->run->train_stages.count);

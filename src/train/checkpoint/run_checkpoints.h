@@ -17,6 +17,7 @@ typedef struct weft_run_progress {
 
 typedef struct weft_run_checkpoints {
     const weft_run *run;                                  /* borrowed */
+    const weft_run_models *models;                        /* borrowed */
     weft_comm *comm;                                      /* borrowed */
     weft_checkpoint_part part[WEFT_CHECKPOINT_MAX_PARTS]; /* trained models; configs are owned */
     int parts;

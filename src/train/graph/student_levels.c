@@ -1,5 +1,6 @@
 #include "train/graph/student_levels.h"
 
+#include "diffusion/flow.h"
 #include "diffusion/process.h"
 #include "model/noise_levels.h"
 
@@ -30,6 +31,24 @@ weft_status weft_student_levels(const weft_run *run, const weft_run_models *mode
 out:
     json_decref(json);
     return status;
+}
+
+weft_status weft_student_levels_changed(const weft_run *run, const weft_run_models *models,
+                                        const weft_bucket *size, bool *changed)
+{
+    const int64_t tokens = weft_run_tokens(models, size), steps = run->distill.student_steps;
+    const weft_noise_process_config process =
+        weft_noise_process_resolve(weft_run_process(run), &run->noise, tokens);
+    const double shift = process.flow.shift;
+    double sigma[WEFT_DISTILL_MOST_STEPS], before[WEFT_DISTILL_MOST_STEPS + 1];
+    WEFT_TRY(weft_student_levels(run, models, tokens, sigma));
+    weft_flow_schedule(steps, shift, before); /* dmd2 */
+    for (int64_t k = 0; k < steps && run->distill.method == WEFT_DISTILL_SELF_FORCING; k++)
+        before[k] = weft_flow_shift(shift, 1 - (double)k / (double)steps);
+    *changed = false;
+    for (int64_t k = 0; k < steps; k++)
+        *changed |= fabs(sigma[k] - before[k]) > 1e-4;
+    return WEFT_OK;
 }
 
 bool weft_student_levels_build(weft_graph *g, const weft_run *run, const weft_run_models *models,

@@ -13,6 +13,10 @@ weft_noise_process_config weft_student_process(const weft_run *run);
  * into sigma[WEFT_DISTILL_MOST_STEPS]. */
 weft_status weft_student_levels(const weft_run *run, const weft_run_models *models, int64_t tokens,
                                 double *sigma);
+/* Whether versions without the key distill.fake_weights trained at other levels for a video of this
+ * size. They knew neither the levels of a family's pipeline nor a shift by resolution. */
+weft_status weft_student_levels_changed(const weft_run *run, const weft_run_models *models,
+                                        const weft_bucket *size, bool *changed);
 /* Calls it while a graph is built. Without levels, the graph has failed and the result is false. */
 bool weft_student_levels_build(weft_graph *g, const weft_run *run, const weft_run_models *models,
                                int64_t tokens, double *sigma);
