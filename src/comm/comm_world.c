@@ -225,6 +225,23 @@ weft_status weft_comm_sum(weft_comm *comm, double *values, int64_t count)
     return weft_group_sum(world, values, count);
 }
 
+weft_status weft_comm_agree(weft_comm *comm, weft_status_code status, const char *work)
+{
+    double failed = status != WEFT_OK;
+    if (weft_comm_ranks(comm) == 1)
+        return status;
+    weft_error_copy *own = status != WEFT_OK ? weft_error_save() : NULL;
+    const weft_status_code asked = weft_comm_sum(comm, &failed, 1);
+    if (asked == WEFT_OK && status != WEFT_OK)
+        weft_error_restore(own);
+    weft_free(own);
+    WEFT_TRY(asked);
+    WEFT_TRY(status);
+    return failed > 0
+               ? weft_error(WEFT_MSG_RANK_FAILED, WEFT_NOWHERE, "another rank cannot %s", work)
+               : WEFT_OK;
+}
+
 weft_status weft_comm_interrupt_check(weft_comm *comm)
 {
     double interrupted = weft_interrupted();

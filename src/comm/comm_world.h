@@ -30,6 +30,9 @@ weft_status weft_comm_await_broadcast(weft_comm *comm, void *data, int64_t bytes
 weft_status weft_comm_all_gather(weft_comm *comm, const void *data, int64_t bytes, void *out);
 /* Sums `values` over the ranks; bitwise identical on all ranks. */
 weft_status weft_comm_sum(weft_comm *comm, double *values, int64_t count);
+/* Returns `status`, or on a rank without an error "another rank cannot <work>" if any rank has one,
+ * so that all leave together. Acts as a barrier. */
+weft_status weft_comm_agree(weft_comm *comm, weft_status_code status, const char *work);
 /* Returns WEFT_E_CANCELLED on every rank if any rank was interrupted (base/interrupt.h), so that
  * all leave together. Acts as a barrier. */
 weft_status weft_comm_interrupt_check(weft_comm *comm);

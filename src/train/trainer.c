@@ -32,6 +32,7 @@
 #include "train/estimate/memory_start.h"
 #include "train/graph/control.h"
 #include "train/graph/run_pair.h"
+#include "train/latents/checked_clips.h"
 #include "train/latents/grey_latents.h"
 #include "train/latents/latent_cache.h"
 #include "train/latents/stage_loader.h"
@@ -450,7 +451,7 @@ static weft_status begin_steps(trainer *t, const stage_run *first)
     return weft_run_checkpoints_resume(&t->checkpoints, c->store, &c->progress);
 }
 
-/* Encodes the clips of all data sets that are not cached. */
+/* Encodes the clips of all data sets that are not cached. Clips that steps decode are checked. */
 static weft_status ensure_latents(weft_train_context *c, stage_run *s)
 {
     const weft_train_stage *stage = s->state.train_stage;
@@ -469,6 +470,7 @@ static weft_status ensure_latents(weft_train_context *c, stage_run *s)
         weft_run_pair_stage_free(&pair[i], &own);
         WEFT_TRY(status);
     }
+    WEFT_TRY(weft_checked_clips_ensure(c->run, &c->models, &c->exec, s->latents));
     return pairs && weft_control_needs_grey(c->run, &c->models)
                ? weft_grey_latents_ensure(c->run, &c->models, stage, &c->exec, s->pairs[0])
                : WEFT_OK;

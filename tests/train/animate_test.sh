@@ -169,6 +169,43 @@ spoiled_files() {
     ends_before_steps masks narrow config-value
 }
 check spoiled_files spoiled_files
+# Rank 1 has a clip that cannot be used among its first ones, and rank 0 among its last ones: no rank decodes the rest.
+all_ranks_leave() {
+    local order key=
+    "$WEFT" train plain.yaml --set out=runs/first --set data.latents=order --set stages.0.steps=1 >out.log 2>&1 || { cat out.log; fail "the first run"; }
+    mapfile -t order < <(tar -tf "$(dirname order/*/checked-*)/train-0000-000000.tar" | sed -n 's/\.latent\.npy$//p')
+    [ ${#order[@]} = 8 ] || fail "the order of the clips"
+    key=${order[1]##*/}.mp4
+    spoiled faces second cut_off 30
+    key=${order[6]##*/}.mp4
+    cut_off 30 "faces/clips/$key" "faces-second/$key"
+    ranks 2 "$WEFT" train plain.yaml --set data.latents=order --set out=runs/spoiled --set parallel.dp=2 --set control.face=faces-second >out.log 2>&1 && fail "not refused"
+    has_message out.log video-frames "text~=${order[1]##*/}" || { cat out.log; fail "another message than expected"; }
+    has_message out.log '*' "text~=${order[6]##*/}" && fail "rank 0 has decoded clips after the error of rank 1"
+    [ ! -s runs/spoiled/metrics.jsonl ] || fail "the run has made steps"
+}
+check all_ranks_leave all_ranks_leave
+# Clips that a start has decoded are not decoded by the next start. The bytes of a clip change without its size and time.
+short_run() { rm -rf runs/again && "$WEFT" train full.yaml --set out=runs/again --set stages.0.steps=1 --set control.face=faces-again >out.log 2>&1; }
+a_restart_decodes_no_clip() {
+    needs full
+    local clip
+    cp -r faces/clips faces-again
+    short_run || { cat out.log; fail "the first start"; }
+    for clip in faces-again/*.mp4; do # one that the first step does not read
+        cp -p "$clip" whole.mp4
+        dd if=/dev/zero of="$clip" bs=1 count=300 conv=notrunc 2>/dev/null && touch -r whole.mp4 "$clip"
+        short_run && break
+        cp -p whole.mp4 "$clip"
+        clip=
+    done
+    [ -n "$clip" ] || { cat out.log; fail "no clip is left alone by the second start"; }
+    rm latents/*/checked-*
+    short_run && fail "without the note of the first start, a clip that cannot be decoded is accepted"
+    has_message out.log '*' "text~=$(basename "$clip" .mp4)" || { cat out.log; fail "another message than expected"; }
+    [ ! -s runs/again/metrics.jsonl ] || fail "the run has made steps"
+}
+check a_restart_decodes_no_clip a_restart_decodes_no_clip
 # With several buckets a clip needs a face of its own frames only, and an image of its own size.
 several() { # SET: SET-several has one clip of 6 frames and one of half the height
     cp -r "$1" "$1-several"

@@ -513,20 +513,11 @@ weft_status weft_checkpoints_wait(weft_checkpoints *c)
 /* Collective. Fails on all ranks if any rank failed. */
 static weft_status agree(const weft_checkpoints *c, weft_status_code status)
 {
-    double failed = status != WEFT_OK;
+    char work[64];
     if (c->ranks == 1)
         return status;
-    weft_error_copy *own = status != WEFT_OK ? weft_error_save() : NULL;
-    const weft_status_code asked = weft_comm_sum(c->spec.comm, &failed, 1);
-    if (asked == WEFT_OK && status != WEFT_OK)
-        weft_error_restore(own);
-    weft_free(own);
-    WEFT_TRY(asked);
-    WEFT_TRY(status);
-    return failed > 0
-               ? weft_error(WEFT_MSG_RANK_FAILED, WEFT_NOWHERE,
-                            "another rank cannot write the checkpoint of step %" PRId64, c->step)
-               : WEFT_OK;
+    snprintf(work, sizeof work, "write the checkpoint of step %" PRId64, c->step);
+    return weft_comm_agree(c->spec.comm, status, work);
 }
 
 static weft_status begin_save(weft_checkpoints *c)

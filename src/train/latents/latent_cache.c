@@ -496,12 +496,13 @@ static weft_status join_frames(encoding *e, const weft_batch *batch, const float
 {
     const weft_bucket *size = &e->size[batch->bucket];
     const weft_dataset *dataset = weft_loader_dataset(e->loader);
+    const weft_sample *own;
     *video = batch->video;
     *given = e->run->data.given_frames ? e->run->data.given_frames : size->frames;
     if (!e->rest || e->global[0] < 0)
         return WEFT_OK;
-    WEFT_TRY(
-        weft_paired_clips_check(e->rest, weft_dataset_at(dataset, e->global[0]), size->frames));
+    WEFT_TRY(weft_paired_clips_check(e->rest, weft_dataset_at(dataset, e->global[0]), size->frames,
+                                     &own));
     WEFT_TRY(weft_paired_clips_read(e->rest, batch->id[0], size, e->joined));
     memcpy(e->joined, batch->video,
            (size_t)(*given * size->height * size->width * 3) * sizeof(float));

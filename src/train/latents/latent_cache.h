@@ -5,6 +5,7 @@
  *                     empty-caption.npy       text conditioning of the empty caption, if any
  *                     data-report.json        samples that were encoded or not, with reasons
  *                     complete                number of samples
+ *                     checked-<hash>          contents of a set of faces or masks that were decoded
  *                     lock                    locked by the run that encodes
  *
  * Folders of earlier versions have no_text.npy and account.json instead.

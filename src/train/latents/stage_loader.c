@@ -258,7 +258,6 @@ static weft_status open_pairs(const weft_train_context *c, weft_stage_state *s,
             continue;
         }
         WEFT_TRY(weft_paired_clips_open(c->run, &pair[i], &s->clips[i]));
-        WEFT_TRY(weft_paired_clips_check_all(s->clips[i], first, &c->models.grid, c->exec.comm));
     }
     if (!weft_control_needs_grey(c->run, &c->models))
         return WEFT_OK;

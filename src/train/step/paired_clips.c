@@ -94,7 +94,7 @@ static weft_status check_aspect(const weft_paired_clips *c, const weft_sample *s
 }
 
 weft_status weft_paired_clips_check(const weft_paired_clips *c, const weft_sample *sample,
-                                    int64_t frames)
+                                    int64_t frames, const weft_sample **found)
 {
     const weft_sample *own = weft_pair_index_find(&c->index, sample->id);
     const int64_t has = own ? weft_loader_frames(own, c->fps) : 0;
@@ -107,7 +107,9 @@ weft_status weft_paired_clips_check(const weft_paired_clips *c, const weft_sampl
                           " frames, and the clip of data.path is trained with %" PRId64
                           ". Give a longer clip, or remove the one of data.path.",
                           sample->key, has, frames);
-    return check_aspect(c, sample, own);
+    WEFT_TRY(check_aspect(c, sample, own));
+    *found = own;
+    return WEFT_OK;
 }
 
 /* Decodes the first frames of a clip to the end, in a small size. */
@@ -122,24 +124,42 @@ static weft_status try_decoding(weft_paired_clips *c, const weft_sample *own, in
     return status;
 }
 
-weft_status weft_paired_clips_check_all(weft_paired_clips *c, const weft_dataset *first,
-                                        const weft_grid *grid, weft_comm *comm)
+/* Checks the clips of the samples `from` to `to` - 1, and decodes every clip that is this rank's. */
+static weft_status check_some(weft_paired_clips *c, const weft_dataset *first,
+                              const weft_grid *grid, const weft_comm *comm, const int64_t range[2])
 {
-    const int rank = weft_comm_rank(comm), ranks = weft_comm_ranks(comm);
-    weft_status_code status = WEFT_OK;
-    weft_comm_set_busy(comm, "checking the clips of a further data set");
-    for (int64_t i = 0; i < weft_dataset_count(first) && status == WEFT_OK; i++) {
-        const weft_sample *sample = weft_dataset_at(first, i);
+    const int64_t rank = weft_comm_rank(comm), ranks = weft_comm_ranks(comm);
+    for (int64_t i = range[0]; i < range[1]; i++) {
+        const weft_sample *sample = weft_dataset_at(first, i), *own;
         const weft_part_data *part = weft_sample_part(sample, WEFT_LATENT_PART);
         const int64_t frames =
             part && part->shape ? weft_grid_frames(grid, part->shape->dim[0]) : 1;
-        status = weft_paired_clips_check(c, sample, frames);
-        if (status == WEFT_OK && i % ranks == rank)
-            status = try_decoding(c, weft_pair_index_find(&c->index, sample->id), frames);
+        WEFT_TRY(weft_paired_clips_check(c, sample, frames, &own));
+        if (i % ranks == rank)
+            WEFT_TRY(try_decoding(c, own, frames));
     }
-    weft_comm_set_busy(comm, NULL);
-    WEFT_TRY(status);
-    return weft_comm_barrier(comm);
+    return WEFT_OK;
+}
+
+weft_status weft_paired_clips_check_all(weft_paired_clips *c, const weft_dataset *first,
+                                        const weft_grid *grid, weft_comm *comm)
+{
+    enum { EACH = 2 }; /* clips of a rank between exchanges */
+    const int64_t count = weft_dataset_count(first), some = EACH * weft_comm_ranks(comm);
+    for (int64_t i = 0; i < count; i += some) {
+        const int64_t range[2] = {i, i + some < count ? i + some : count};
+        weft_comm_set_busy(comm, "checking the clips of a further data set");
+        const weft_status_code status = check_some(c, first, grid, comm, range);
+        weft_comm_set_busy(comm, NULL);
+        WEFT_TRY(weft_comm_agree(comm, status, "use a clip of a further data set"));
+        WEFT_TRY(weft_comm_interrupt_check(comm));
+    }
+    return WEFT_OK;
+}
+
+uint64_t weft_paired_clips_fingerprint(const weft_paired_clips *c)
+{
+    return weft_dataset_fingerprint(c->dataset);
 }
 
 weft_status weft_paired_clips_bytes(const weft_run *run, const char *path, const weft_bucket *size,

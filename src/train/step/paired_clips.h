@@ -11,14 +11,18 @@ typedef struct weft_paired_clips weft_paired_clips;
 /* Opens the set of `pair` (borrowed strings). */
 weft_status weft_paired_clips_open(const weft_run *run, const weft_run_pair *pair,
                                    weft_paired_clips **clips);
-/* Rejects a sample without a clip of at least `frames` frames at the run's frame rate. */
+/* Rejects a sample without a clip of at least `frames` frames at the run's frame rate. `own`
+ * receives the clip. */
 weft_status weft_paired_clips_check(const weft_paired_clips *clips, const weft_sample *sample,
-                                    int64_t frames);
+                                    int64_t frames, const weft_sample **own);
 /* Collective. Checks the clips of all samples of the latent cache `first`, and decodes the frames
- * that steps will read. The ranks share the clips. The error names the first clip that cannot be
- * used. `grid`: of the latents. */
+ * that steps will read. The ranks share the clips, and all leave soon after one finds a clip that
+ * cannot be used; the error names the clip. `grid`: of the latents. WEFT_E_CANCELLED on all ranks
+ * if any rank was interrupted. */
 weft_status weft_paired_clips_check_all(weft_paired_clips *clips, const weft_dataset *first,
                                         const weft_grid *grid, weft_comm *comm);
+/* Hash of the contents of the data set. */
+uint64_t weft_paired_clips_fingerprint(const weft_paired_clips *clips);
 /* Bytes that reading the clips of the data set `path` reserves: the largest file, frames of the
  * largest size in `size` (RGB), and the samples' index. `marks`: also a mask's frames as floats. */
 weft_status weft_paired_clips_bytes(const weft_run *run, const char *path, const weft_bucket *size,
