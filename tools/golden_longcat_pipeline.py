@@ -14,14 +14,27 @@ PYTHONPATH.
     longcat_blocks     attention over chosen blocks of tokens: text to video
     longcat_blocks_video, longcat_blocks_kept
                        the same after given frames, as longcat_video and longcat_kept
+    longcat_refine     refines a coarse video: twice the frames, the level 0.5 and the schedule's below
+    longcat_refine_same
+                       without further frames, from the level 0.7 on, with guidance (weft's option)
+    longcat_refine_image
+                       after a first frame, of the first three coarse frames; also decoded frames
+    longcat_refine_video, longcat_refine_kept
+                       after six frames of a video, with and without the cache of the given frames
+    longcat_blocks_refine, longcat_blocks_refine_image
+                       the same with attention over chosen blocks
+    longcat_blocks_refine_full
+                       without it, by the option
     longcat_few        an adapter in the authors' names, and the 5 of 50 levels of their models of few steps, without guidance
 
 Once, the authors' transformer, adapters and pipeline ran in f64 with these weights. Their latents of all variants differ from
-these by less than 5e-6; their noise levels are in f32."""
+these by less than 5e-6; their noise levels are in f32. Their refinement ran with the transformer of this checkout, to the same
+latents within 3e-6."""
 import json
 import math
 import os
 from copy import deepcopy
+from functools import partial
 
 import numpy as np
 import torch
@@ -29,11 +42,12 @@ from diffusers import AutoencoderKLWan, FlowMatchEulerDiscreteScheduler, WanPipe
 from diffusers.video_processor import VideoProcessor
 from golden_longcat import CONFIG
 from golden_parts import NEGATIVE, OUT, PROMPT, given, noise, picture, save, unigram, variant, weights
-from longcat_reference import LongCatVideoTransformer3DModel
+from longcat_reference import LongCatVideoTransformer3DModel, enlarge, levels_from, padding, repeat_ends
 from safetensors.torch import save_file
 from transformers import UMT5Config, UMT5EncoderModel
 
 SHIFT, FRAMES, HEIGHT, WIDTH, STEPS, GIVEN = 12.0, 21, 32, 48, 5, 9
+COARSE, REFINE_STEPS = 5, 20
 OWN = CONFIG | dict(caption_channels=16, text_tokens_zero_pad=True)
 PUBLISHED = {"enable_bsa": False, "bsa_params": {"sparsity": 0.9375, "chunk_3d_shape_q": [4, 4, 4], "chunk_3d_shape_k": [4, 4, 4]}}
 BLOCKS = {"enable_bsa": True, "bsa_params": {"sparsity": 0.6, "chunk_3d_shape_q": [4, 1, 1], "chunk_3d_shape_k": [4, 1, 1]}}
@@ -57,11 +71,28 @@ def embed(pipe, text):
     return encoder(made.input_ids, made.attention_mask).last_hidden_state, made.attention_mask
 
 
+def statistics(pipe):
+    return (torch.tensor(what).double().view(1, -1, 1, 1, 1) for what in (pipe.vae.config.latents_mean, pipe.vae.config.latents_std))
+
+
+def encode(pipe, pixels):
+    """Normalized means of the latents of a video."""
+    mean, deviation = statistics(pipe)
+    return (deepcopy(pipe.vae).double().encode(pixels.double()).latent_dist.mode() - mean) / deviation
+
+
+def decode(pipe, latents):
+    mean, deviation = statistics(pipe)
+    return deepcopy(pipe.vae).double().decode(latents.double() * deviation + mean).sample.clamp(-1, 1)
+
+
+def pixels_of(frames):
+    return VideoProcessor(vae_scale_factor=8).preprocess_video(frames, height=HEIGHT, width=WIDTH)
+
+
 def latents_of(pipe, frames):
     """Normalized means of the latents of pictures."""
-    pixels = VideoProcessor(vae_scale_factor=8).preprocess_video(frames, height=HEIGHT, width=WIDTH)
-    mean, deviation = (torch.tensor(what).double().view(1, -1, 1, 1, 1) for what in (pipe.vae.config.latents_mean, pipe.vae.config.latents_std))
-    return (deepcopy(pipe.vae).double().encode(pixels.double()).latent_dist.mode() - mean) / deviation
+    return encode(pipe, pixels_of(frames))
 
 
 def shifted(levels):
@@ -98,6 +129,65 @@ def generate(model, texts, begin, levels, scale, known=None, apart=False):
             prediction = other + scale * (made[0] - other)
         x[:, :, count:] -= (after - now) * prediction[:, :, count:]
     return x.float()
+
+
+def coarse_video():
+    """Five pictures in motion, of the aspect ratio of the videos."""
+    return [picture(36, 24, 20 + i) for i in range(COARSE)]
+
+
+def save_animation(name, label, pictures):
+    """A .png with several pictures, without loss."""
+    pictures[0].save(f"{OUT}/{name}/refine_{label}.png", save_all=True, append_images=pictures[1:], duration=100)
+
+
+def refine(pipe, model, texts, coarse, level=0.5, scale=1.0, double=True, given=None):
+    """The latents and the frames (T,Y,X,3) of a refined video, and its noise. `given`: pictures that begin the video."""
+    frames, given = len(coarse) * (2 if double else 1), given or []
+    front, back, count = padding(frames, len(given))
+    video = enlarge(np.stack([np.array(one) for one in coarse]), (frames, HEIGHT, WIDTH))
+    clean = encode(pipe, repeat_ends(video, front, back))
+    begin = noise(4, clean.shape[2], HEIGHT // 8, WIDTH // 8)
+    known = encode(pipe, repeat_ends(pixels_of(given).double(), front, 0)) if given else None
+    assert known is None or known.shape[2] == count
+    levels = levels_from(level, shifted(even(REFINE_STEPS)))
+    made = generate(model, texts, (1 - level) * clean + level * begin.double(), levels, scale, known, True)
+    shown = decode(pipe, made)[0, :, front:front + frames].permute(1, 2, 3, 0)
+    return made, shown.float().numpy(), begin
+
+
+def save_refined(pipe, model, texts, name, label, coarse, asked, options=None, decoded=False, **settings):
+    """A case with files of its own: noise_LABEL.npy, refine_LABEL.png, and with `decoded` frames_LABEL.npy."""
+    made, frames, begin = refine(pipe, model, texts, coarse, **settings)
+    variant(name, label, made, **asked, num_inference_steps=REFINE_STEPS, **options or {})
+    np.save(f"{OUT}/{name}/noise_{label}.npy", begin[0].permute(1, 2, 3, 0).contiguous().numpy())
+    save_animation(name, label, coarse)
+    if decoded:
+        np.save(f"{OUT}/{name}/frames_{label}.npy", frames)
+
+
+def refined(pipe, exact, texts):
+    coarse, image = coarse_video(), picture(60, 40, 1)
+    asked = dict(prompt=PROMPT, height=HEIGHT, width=WIDTH)
+    case = partial(save_refined, pipe, exact, texts, "longcat")
+    case("refine", coarse, asked)
+    case("refine_same", coarse, asked | dict(negative=NEGATIVE), dict(refine_level=0.7, refine_frames="same", guidance_scale=4.0),
+         level=0.7, scale=4.0, double=False)
+    case("refine_image", coarse[:3], asked, dict(num_frames=6), decoded=True, given=[image])
+    save_animation("longcat", "refine_image", coarse)  # of which three are read
+    case("refine_video", coarse, asked, dict(given_frames=6), given=[image] * 6)
+    case("refine_kept", coarse, asked, dict(given_frames=6, kv_cache="off"), given=[image] * 6)
+    given("longcat", image_refine_image=image, video_refine_video=image, video_refine_kept=image)
+
+
+def refined_blocks(pipe, full, sparse, texts):
+    coarse, image = coarse_video(), picture(60, 40, 1)
+    asked = dict(prompt=PROMPT, height=HEIGHT, width=WIDTH)
+    case = partial(save_refined, pipe, sparse, texts, "longcat_blocks")
+    case("refine", coarse, asked)
+    case("refine_image", coarse, asked, given=[image])
+    save_refined(pipe, full, texts, "longcat_blocks", "refine_full", coarse, asked, dict(block_sparse="off"))
+    given("longcat_blocks", image_refine_image=image)
 
 
 def add_adapter(model, path, rank=4, scale=0.5):
@@ -139,6 +229,7 @@ def with_blocks(pipe, transformer, texts, asked):
     variant("longcat_blocks", "video", made, **asked, given_frames=known_frames)
     variant("longcat_blocks", "kept", made, **asked, given_frames=known_frames, kv_cache="off")
     given("longcat_blocks", video_video=image, video_kept=image)
+    refined_blocks(pipe, deepcopy(transformer).double(), exact, texts)
 
 
 def main():
@@ -161,6 +252,7 @@ def main():
     variant("longcat", "kept", made, **continues | dict(kv_cache="off"))
     variant("longcat", "plain", generate(exact, texts, begin, levels, 4.0, known, True), **continues | dict(tail_steps=0))
     given("longcat", image_image=image, **pictures)
+    refined(pipe, exact, texts)
     with_blocks(pipe, transformer, texts, asked)
     add_adapter(exact, f"{OUT}/longcat/lora_few.safetensors")
     variant("longcat", "few", generate(exact, texts, begin, shifted(few(5)), 1.0),

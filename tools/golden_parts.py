@@ -100,9 +100,10 @@ OPTIONS = {"prompt": "--prompt", "negative": "--negative-prompt", "height": "--h
            "sections": "--sections", "window_overlap": "--window-overlap", "window_mode": "--window-mode", "frame_lag": "--frame-lag",
            "block_frames": "--block-frames", "reasoning_frames": "--reasoning-frames", "reasoning_steps": "--reasoning-steps",
            "given_frames": "--given-frames", "kv_cache": "--kv-cache", "context_noise": "--context-noise", "control_scale": "--control-scale",
-           "stage_steps": "--stage-steps", "first_section_steps": "--first-section-steps", "zero_steps": "--zero-init-steps", "tail_steps": "--tail-steps"}
+           "stage_steps": "--stage-steps", "first_section_steps": "--first-section-steps", "zero_steps": "--zero-init-steps", "tail_steps": "--tail-steps",
+           "refine_level": "--refine-level", "refine_frames": "--refine-frames", "block_sparse": "--block-sparse"}
 FILES = {"image": "--image", "image2": "--image", "last_image": "--last-image", "video": "--video", "control": "--control", "face": "--face",
-         "mask": "--mask", "lora": "--lora"}
+         "mask": "--mask", "lora": "--lora", "refine": "--refine"}
 CASES = []  # (folder, label of the variant, arguments of the reference)
 
 

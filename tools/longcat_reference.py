@@ -184,3 +184,33 @@ class LongCatVideoTransformer3DModel(nn.Module):
             x = block(x, text, time, seen, words.bool()[:, None], late[:, None].to(x), angle, blocks)
         x = self.final_layer(x, time).unflatten(-1, (*self.sides, self.out)).unflatten(1, size)
         return x.permute(0, 7, 1, 4, 2, 5, 3, 6).flatten(6, 7).flatten(4, 5).flatten(2, 3)
+
+
+# ---- refinement of a coarse video ---------------------------------------------------------------
+
+
+def enlarge(coarse, size):
+    """Coarse pictures (N,Y,X,3) of bytes as a video (1,3,T,Y,X) in [-1,1]: the corners of both are the same pixels."""
+    video = functional.interpolate(torch.as_tensor(coarse).double().permute(0, 3, 1, 2), size[1:], mode="bilinear", align_corners=True)
+    video = functional.interpolate(video.transpose(0, 1)[None] / 255, size, mode="trilinear", align_corners=True)
+    return video * 2 - 1
+
+
+def repeat_ends(video, front, back):
+    return torch.cat([video[:, :, :1]] * front + [video] + [video[:, :, -1:]] * back, 2)
+
+
+def whole(count, factor=4):
+    return -(-count // factor) * factor
+
+
+def padding(frames, given, factor=4):
+    """Frames before and after a refined video, and the latent frames that are given: whole groups of four latent frames."""
+    known = whole(1 + math.ceil((given - 1) / factor)) if given else 0
+    front = 1 + (known - 1) * factor - given if given else 0
+    rest = frames - given
+    return front, whole(math.ceil(rest / factor)) * factor - rest, known
+
+
+def levels_from(level, levels):
+    return [level] + [other for other in levels if other < level]

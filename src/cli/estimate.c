@@ -47,6 +47,8 @@ static const weft_option options[] = {
     {"--control", "FILE", NULL, "control video or image (weft generate)", .group = "model",
      .copied = true},
     {"--face", "FILE", NULL, "video of a face (weft generate)", .group = "model", .copied = true},
+    {"--refine", "FILE", NULL, "coarse video to refine (weft generate)", .group = "model",
+     .copied = true},
     {"--mask", "FILE", NULL, "part of --video or --control to generate", .group = "model",
      .copied = true},
     WEFT_METHOD_CONDITIONING,
@@ -72,7 +74,7 @@ static weft_status check_options(const weft_args *args, bool model)
         "--frames",         "--height",    "--width",         "--steps",        "--batch-size",
         "--guidance-scale", "--parallel",  "--weights",       "--memory-limit", "--image",
         "--last-image",     "--video",     "--strength",      "--control",      "--mask",
-        "--training-step",  "--precision", "--vae-precision", "--face"};
+        "--training-step",  "--precision", "--vae-precision", "--face",         "--refine"};
     static const char *const of_runs[] = {"--iterations", "--svg", "--set"};
     const char *const *list = model ? of_runs : of_models;
     const int count = model ? WEFT_COUNT(of_runs) : WEFT_COUNT(of_models);

@@ -28,9 +28,10 @@ static weft_status read_size(const weft_args *args, const char *option, int64_t 
 static weft_status estimate_one(const weft_args *args, const char *path)
 {
     static const char *const none[] = {
-        "--ranks",   "--steps", "--guidance-scale", "--parallel",      "--memory-limit",
-        "--weights", "--image", "--last-image",     "--video",         "--strength",
-        "--control", "--mask",  "--precision",      "--vae-precision", "--face"};
+        "--ranks",        "--steps",         "--guidance-scale", "--parallel",
+        "--memory-limit", "--weights",       "--image",          "--last-image",
+        "--video",        "--strength",      "--control",        "--mask",
+        "--precision",    "--vae-precision", "--face",           "--refine"};
     weft_inspect_model_options o = {.video = {.text = 512},
                                     .train = weft_args_flag(args, "--training-step"),
                                     .json = weft_args_flag(args, "--json"),

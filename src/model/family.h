@@ -554,6 +554,11 @@ typedef struct weft_frame_condition {
     /* Steps at even levels from 0.5 on that end the schedule after a given video, in place of the
      * levels below 0.5. 0 (default): none */
     int64_t tail_steps;
+    /* Refinement of a coarse video (generate/conditioning/refinement.h): the noise level at which
+     * denoising begins, and the latent frames of which given and other frames are multiples. 0
+     * (default): the model refines no video. */
+    double refine_level;
+    int64_t refine_whole;
 } weft_frame_condition;
 
 /* Tiles of a reference for large frames (model/tiling.h): size and step in frames, rows and columns
@@ -672,6 +677,8 @@ struct weft_family {
     /* Sets how given frames are taken. NULL: no image conditioning. */
     void (*frame_condition)(const void *config, weft_frame_condition *cond);
     const char *frame_condition_help; /* summary of the kinds and their configs */
+    /* Field of the config that turns block-sparse attention on, a boolean. NULL: none */
+    const char *block_sparse;
     /* Pipelines whose models edit images with sizes of their own. Ends with a class_name of NULL.
      * NULL: none */
     const weft_edit_pipeline *edit_pipeline;

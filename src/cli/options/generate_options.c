@@ -46,6 +46,11 @@ const weft_option weft_generate_options[] = {
      "video of a face, whose expressions the character of --image gets; for Wan Animate. With "
      "--video and --mask the character replaces what is white in the mask",
      .group = "conditioning", .copied = true},
+    {"--refine", "FILE", NULL,
+     "coarse video that is enlarged to --width, --height and twice the frames, noised to "
+     "--refine-level and denoised; for LongCat-Video with its refinement adapter (--lora). --image "
+     "or --given-frames give its first frames",
+     .group = "conditioning", .copied = true},
     {"--mask", "FILE", NULL,
      "image or video that selects what to generate in --video or --control; white is generated, "
      "black is kept",

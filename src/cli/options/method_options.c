@@ -93,6 +93,32 @@ static weft_status read_given_frames(const weft_args *args, weft_generator_optio
     return WEFT_OK;
 }
 
+/* Reads the coarse video, which has the number of frames unless --frames is given. */
+static weft_status read_refinement(const weft_args *args, weft_generator_options *o)
+{
+    static const char *const own[] = {"--refine-level", "--refine-frames"};
+    weft_coarse_video *coarse = &o->visual.coarse;
+    const char *sparse = weft_args_string(args, "--block-sparse");
+    o->block_sparse = !strcmp(sparse, "on")    ? WEFT_BLOCK_SPARSE_ON
+                      : !strcmp(sparse, "off") ? WEFT_BLOCK_SPARSE_OFF
+                                               : WEFT_BLOCK_SPARSE_CONFIG;
+    *coarse = (weft_coarse_video){.file = weft_args_string(args, "--refine"),
+                                  .same_frames =
+                                      !strcmp(weft_args_string(args, "--refine-frames"), "same")};
+    for (int i = 0; i < WEFT_COUNT(own) && !coarse->file; i++)
+        if (weft_args_flag(args, own[i]))
+            return weft_error(WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = own[i]),
+                              "the option has no effect without a coarse video. Give it with "
+                              "--refine FILE.");
+    if (!coarse->file)
+        return WEFT_OK;
+    if (weft_args_flag(args, "--refine-level"))
+        WEFT_TRY(weft_args_f64(args, "--refine-level", 0.001, 1, &o->refine_level));
+    if (!weft_args_flag(args, "--guidance-scale"))
+        o->guidance = 1;
+    return o->frames ? WEFT_OK : weft_refinement_size(coarse, &o->frames);
+}
+
 static weft_status read_visual_inputs(const weft_args *args, weft_generator_options *o)
 {
     weft_visual_inputs *g = &o->visual;
@@ -117,6 +143,7 @@ static weft_status read_visual_inputs(const weft_args *args, weft_generator_opti
                           "'%.80s' is unknown; use stretch or crop", fit);
     g->fit = strcmp(fit, "crop") ? WEFT_FIT_STRETCH : WEFT_FIT_CROP;
     WEFT_TRY(read_given_frames(args, o));
+    WEFT_TRY(read_refinement(args, o));
     o->identity.image = weft_args_string(args, "--identity-image");
     o->identity.module = weft_args_string(args, "--identity-encoder");
     WEFT_TRY(weft_args_f64(args, "--identity-scale", 0, 10, &o->identity.scale));

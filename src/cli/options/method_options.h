@@ -40,6 +40,13 @@ const char *weft_args_method_given(const weft_args *args, const weft_option *opt
      "last frames of --video that begin the generated video, for models that take given frames " \
      "(Cosmos 2.5: 5), or precede it (Helios). 0: --video is changed", \
      .group = "conditioning"}, \
+    {"--refine-level", "T", NULL, \
+     "noise level at which the refinement of --refine begins, 0.001 to 1; by default the " \
+     "model's own (LongCat-Video: 0.5)", \
+     .group = "conditioning"}, \
+    {"--refine-frames", "HOW", "double", \
+     "frames of the refined video; double: twice those of --refine, same: as many", \
+     .group = "conditioning", .choices = "double same"}, \
     {"--fit", "HOW", "stretch", \
      "how images of another aspect ratio are resized; stretch (as the reference pipelines), or " \
      "crop (keep the centre)", \
@@ -114,6 +121,10 @@ const char *weft_args_method_given(const weft_args *args, const weft_option *opt
      "last steps, at even noise levels from 0.5 on, in place of the steps of the schedule below " \
      "0.5; by default the model's own (LongCat-Video: 10 after --given-frames), or 0", \
      .group = "sampling"}, \
+    {"--block-sparse", "HOW", "config", \
+     "block-sparse attention, for models that were trained with and without (LongCat-Video); " \
+     "on, off, or config: as the config of the model", \
+     .group = "sampling", .choices = "on off config"}, \
     {"--decode-timestep", "T", "0", \
      "timestep of decoding, 0 to 1, for decoders that take one (LTX-Video from 0.9.1 on)", \
      .group = "sampling"}, \

@@ -26,22 +26,29 @@ static weft_canvas whole(const weft_canvas *c)
     return all;
 }
 
-/* Chooses the largest central crop with the rectangle's aspect ratio. */
+void weft_canvas_cut(const weft_canvas *canvas, int64_t width, int64_t height, int64_t cut[4])
+{
+    const weft_canvas c = whole(canvas);
+    int64_t w = width, h = height;
+    if (c.fit == WEFT_FIT_CROP && width * c.h > height * c.w)
+        w = (height * c.w + c.h / 2) / c.h;
+    else if (c.fit == WEFT_FIT_CROP)
+        h = (width * c.h + c.w / 2) / c.w;
+    cut[2] = w > 0 ? w : 1;
+    cut[3] = h > 0 ? h : 1;
+    cut[0] = (width - cut[2]) / 2;
+    cut[1] = (height - cut[3]) / 2;
+}
+
+/* Chooses the rectangle of the file's frames that the canvas shows. */
 static void choose_cut(source *s)
 {
-    const weft_canvas *c = &s->canvas;
-    s->cut_w = s->width;
-    s->cut_h = s->height;
-    if (c->fit == WEFT_FIT_STRETCH)
-        return;
-    if (s->width * c->h > s->height * c->w)
-        s->cut_w = (s->height * c->w + c->h / 2) / c->h;
-    else
-        s->cut_h = (s->width * c->h + c->w / 2) / c->w;
-    s->cut_w = s->cut_w > 0 ? s->cut_w : 1;
-    s->cut_h = s->cut_h > 0 ? s->cut_h : 1;
-    s->cut_x = (s->width - s->cut_w) / 2;
-    s->cut_y = (s->height - s->cut_h) / 2;
+    int64_t cut[4];
+    weft_canvas_cut(&s->canvas, s->width, s->height, cut);
+    s->cut_x = cut[0];
+    s->cut_y = cut[1];
+    s->cut_w = cut[2];
+    s->cut_h = cut[3];
 }
 
 static void source_close(source *s)

@@ -19,6 +19,9 @@ typedef struct weft_canvas {
     weft_fit fit;
 } weft_canvas;
 
+/* The rectangle (x, y, width, height) of frames of the given size that the canvas shows: all, or
+ * the largest central one with the aspect ratio of the canvas. */
+void weft_canvas_cut(const weft_canvas *canvas, int64_t width, int64_t height, int64_t cut[4]);
 /* The first frame of an image or video file: heap u8 [height, width, 3], in the file's size. */
 weft_status weft_picture_load(const char *path, uint8_t **rgb, int64_t *width, int64_t *height);
 /* Fills video[frames, height, width, 3] in [-1,1]. An image is repeated in every frame. Of a video,

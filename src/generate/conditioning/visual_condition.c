@@ -23,6 +23,7 @@ typedef struct weft_visual_condition_workspace {
     const char *offload_dir;
     weft_vae *image_vae, *video_vae;   /* encoders */
     bool bound;                        /* image_vae is bound */
+    weft_refinement refinement;        /* of files.coarse */
     int64_t image_frames;              /* frames that image_vae encodes */
     weft_character *character;         /* NULL: another form */
     weft_image_encoder seer;           /* graph NULL: none */
@@ -31,6 +32,12 @@ typedef struct weft_visual_condition_workspace {
 } work;
 
 /* ---- valid combinations of inputs ------------------------------------------------------------ */
+
+/* Frames of a refined video, before its given frames, that repeat the first of them. */
+static int64_t front_of(const work *w)
+{
+    return w->refinement.given ? w->refinement.front : 0;
+}
 
 /* Frames at the beginning of the video that are not from an image. */
 static int64_t given_frames(const weft_visual_inputs *f)
@@ -175,6 +182,8 @@ static weft_status check_given(const work *w, const weft_visual_condition_setup 
                           WEFT_AT(.key = "--given-frames", WEFT_NUMBER(given)),
                           "this %s takes one given frame, not %" PRId64 "; use 1",
                           weft_model_class(setup->denoiser), given);
+    if (f->coarse.file) /* further frames complete the latent frames */
+        return WEFT_OK;
     if (!weft_grid_takes_frames(&w->grid, given))
         return weft_error(WEFT_MSG_VIDEO_SIZE, WEFT_AT(.key = "--given-frames", WEFT_NUMBER(given)),
                           "the autoencoder encodes the %" PRId64 " frames, but takes %s frames",
@@ -264,7 +273,7 @@ static bool shows_last(const work *w)
 }
 
 /* Some models see given frames in whole blocks. */
-static weft_status check_whole(const work *w)
+static weft_status check_whole(const work *w, const weft_family *family)
 {
     const int64_t block = w->how.whole, frames = weft_grid_latent_frames(&w->grid, w->image_frames),
                   next = block ? (frames + block - 1) / block * block : 0;
@@ -273,10 +282,10 @@ static weft_status check_whole(const work *w)
     return weft_error(
         WEFT_MSG_VIDEO_SIZE,
         WEFT_AT(.key = w->files.image ? "--image" : "--given-frames", WEFT_NUMBER(w->image_frames)),
-        "given frames have whole blocks of %" PRId64 " latent frames, as "
-        "\"enable_bsa\" of the model's config needs. Give a video with --video FILE "
-        "--given-frames %" PRId64 ", or set enable_bsa to false.",
-        block, weft_grid_frames(&w->grid, next));
+        "given frames have whole blocks of %" PRId64 " latent frames, as \"%s\" of the model's "
+        "config needs. Give a video with --video FILE --given-frames %" PRId64
+        ", or use --block-sparse off.",
+        block, family->block_sparse, weft_grid_frames(&w->grid, next));
 }
 
 static weft_status open_image(const weft_visual_condition_setup *setup, weft_visual_condition *g,
@@ -296,7 +305,8 @@ static weft_status open_image(const weft_visual_condition_setup *setup, weft_vis
     w->image_frames = w->how.grey && !w->zeros  ? w->canvas.frames
                       : given_frames(&w->files) ? given_frames(&w->files)
                                                 : 1;
-    WEFT_TRY(check_whole(w));
+    w->image_frames += front_of(w);
+    WEFT_TRY(check_whole(w, setup->denoiser->family));
     g->given_time = w->how.given_time;
     g->keeps_noise = w->how.keeps_noise;
     if (!weft_grid_takes_frames(&w->grid, 1))
@@ -330,6 +340,8 @@ static weft_status open_video(const weft_visual_condition_setup *setup, work *w)
     const char *video = f->video ? f->video : f->control;
     weft_canvas all = w->canvas; /* the mask covers the whole canvas */
     all.w = 0;
+    if (f->coarse.file)
+        video = f->coarse.file;
     if (video && !setup->silent)
         WEFT_TRY(weft_picture_warn_resized(video, &w->canvas));
     if (f->mask && !setup->silent)
@@ -408,6 +420,7 @@ weft_status weft_visual_condition_open(const weft_visual_inputs *files,
         w->control_channels ? (weft_frame_condition){0} : weft_model_takes_port(setup->denoiser);
     w->zeros = setup->zeros;
     w->offload_dir = setup->offload_dir;
+    w->refinement = setup->refinement;
     w->canvas = (weft_canvas){.frames = setup->frames,
                               .height = setup->height,
                               .width = setup->width,
@@ -438,8 +451,9 @@ weft_status weft_visual_condition_open(const weft_visual_inputs *files,
         WEFT_GO(open_before(setup, w));
     else if (w->how.also_none) /* zeros */
         g.extra_channel_count = weft_model_grid(setup->denoiser).channels - g.channels;
-    g.from_video = files->video != NULL;
-    if (files->video || files->control || g.control_channels)
+    g.from_video = files->video || files->coarse.file;
+    g.given = w->refinement.given;
+    if (g.from_video || files->control || g.control_channels)
         WEFT_GO(open_video(setup, w));
     *visual = g;
 out:
@@ -470,7 +484,7 @@ static bool has_latents(const weft_visual_condition *g)
 static bool has_inputs(const weft_visual_condition *g)
 {
     const work *w = g->work;
-    return w && (w->files.image || w->files.video || w->files.before || w->files.prefix_frames ||
+    return w && (w->files.image || g->from_video || w->files.before || w->files.prefix_frames ||
                  g->control_channels || g->extra_channel_count);
 }
 
@@ -553,7 +567,8 @@ int64_t weft_visual_condition_workspace_bytes(const weft_visual_condition *g)
     int64_t bytes = g->edit.peak + (w->files.prefix_frames ? 0 : image_bytes(g)), of_video = 0;
     const weft_control_video control = control_of(w);
     if (w->video_vae)
-        of_video = weft_vae_bytes(w->video_vae) + frame * 4;
+        of_video = weft_vae_bytes(w->video_vae) +
+                   (w->files.coarse.file ? weft_refinement_source_bytes(&w->canvas) : frame * 4);
     if (g->control_channels && g->control_channels != g->channels)
         of_video += weft_control_workspace_bytes(&control);
     return bytes > of_video ? bytes : of_video;
@@ -609,6 +624,15 @@ static weft_status read_last(work *w, weft_visual_condition *g, float *pixels)
     return WEFT_OK;
 }
 
+/* Repeats the first frame of a refined video before it. `video`: has front_of(w) frames, then the
+ * first frame. */
+static void fill_front(const work *w, float *video)
+{
+    const int64_t floats = w->canvas.height * w->canvas.width * 3, front = front_of(w);
+    for (int64_t i = 0; i < front; i++)
+        memcpy(video + i * floats, video + front * floats, (size_t)floats * sizeof *video);
+}
+
 /* Encodes the image, or the last frames of the previous window. The remaining frames that the
  * encoder takes are grey (0), except the last one if a last frame is given. */
 static weft_status read_image(work *w, weft_visual_condition *g, const float *carried,
@@ -626,10 +650,12 @@ static weft_status read_image(work *w, weft_visual_condition *g, const float *ca
     WEFT_GO(WEFT_ALLOCATED(video && *latents, "%s: its frames", w->files.image));
     if (w->files.last_image && w->how.form == WEFT_FRAME_CONDITION_HISTORY)
         WEFT_GO(read_last(w, g, video));
+    float *first = video + front_of(w) * frame;
     if (carried)
-        memcpy(video, carried, (size_t)(given_frames(&w->files) * frame) * sizeof *video);
+        memcpy(first, carried, (size_t)(given_frames(&w->files) * frame) * sizeof *video);
     else
-        WEFT_GO(weft_pictures_read(w->files.image, &one, video));
+        WEFT_GO(weft_pictures_read(w->files.image, &one, first));
+    fill_front(w, video);
     if (w->files.last_image && w->image_frames > 1)
         WEFT_GO(
             weft_pictures_read(w->files.last_image, &one, video + (w->image_frames - 1) * frame));
@@ -660,13 +686,15 @@ static void fill_follow(const work *w, const weft_visual_condition *g, const flo
 static weft_status use_image_latents(work *w, weft_visual_condition *g, const float *carried)
 {
     const int64_t area = g->latent[1] * g->latent[2],
-                  there = carried ? weft_grid_latent_frames(&w->grid, given_frames(&w->files)) : 1;
+                  there = g->given  ? g->given
+                          : carried ? weft_grid_latent_frames(&w->grid, given_frames(&w->files))
+                                    : 1;
     float *latents = NULL;
     weft_status_code status = WEFT_OK;
     WEFT_GO(read_image(w, g, carried, &latents));
     if (g->extra_channels)
         fill_follow(w, g, latents);
-    g->apart = carried && w->how.apart ? there : 0;
+    g->apart = (carried || g->given) && w->how.apart ? there : 0;
     if (stands_clean(g)) {
         memset(g->clean_frames, 1, (size_t)there);
         memset(g->keep_mask, 1, (size_t)(there * area));
@@ -799,6 +827,19 @@ static weft_status encode_file(work *w, const weft_visual_condition *g, const ch
     return WEFT_OK;
 }
 
+/* Encodes the enlarged coarse video. */
+static weft_status use_coarse(work *w, weft_visual_condition *g)
+{
+    weft_refinement_source *source;
+    WEFT_TRY(weft_refinement_source_open(&w->files.coarse, &w->refinement, &w->canvas, &source));
+    const weft_status_code status = weft_vae_encode_boxes(w->video_vae, weft_refinement_source_box,
+                                                          source, w->canvas.frames, g->latents);
+    weft_refinement_source_close(source);
+    WEFT_TRY(status);
+    normalise(w, g, g->latent[0], false, g->latents);
+    return WEFT_OK;
+}
+
 static weft_status use_video(work *w, weft_visual_condition *g)
 {
     WEFT_TRY(encode_file(w, g, w->files.video, g->latents));
@@ -813,6 +854,8 @@ static weft_status encode_videos(work *w, weft_visual_condition *g)
     WEFT_GO(weft_vae_bind(w->video_vae));
     if (w->files.video)
         WEFT_GO(use_video(w, g));
+    if (w->files.coarse.file)
+        WEFT_GO(use_coarse(w, g));
     if (w->control_channels)
         WEFT_GO(encode_file(w, g, w->files.control, g->extra_channels));
     if (g->control_channels == g->channels) /* of the pixels as they are */

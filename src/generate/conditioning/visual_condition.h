@@ -5,6 +5,7 @@
 #include "base/scratch_map.h"
 #include "generate/conditioning/edit_images.h"
 #include "generate/conditioning/frame_inputs.h"
+#include "generate/conditioning/refinement.h"
 #include "model/tiling.h"
 
 typedef struct weft_visual_inputs {
@@ -22,6 +23,7 @@ typedef struct weft_visual_inputs {
     /* Video whose last `before_frames` frames begin the generated video; NULL: none */
     const char *before;
     int64_t before_frames;
+    weft_coarse_video coarse; /* coarse video that is refined; file NULL: none */
     /* Frames of the previous window at the start of each window (weft_visual_condition_set_prefix).
      * 0: the video has one window. */
     int64_t prefix_frames;
@@ -34,6 +36,7 @@ typedef struct weft_visual_condition_setup {
     const weft_model *denoiser;
     const weft_grid *grid;         /* pixels to latents */
     int64_t frames, height, width; /* pixels */
+    weft_refinement refinement;    /* of files->coarse */
     bool trained;    /* the model was trained with a given first frame, by its folder */
     bool controlled; /* the model was trained with control videos, by its folder */
     bool silent;     /* print no warnings about sizes: another rank prints them */
@@ -78,6 +81,7 @@ typedef struct weft_visual_condition {
     int64_t apart;            /* first latent frames that guidance does not see; 0: it sees all */
     /* `latents` cover the video: denoising may begin at an intermediate noise level */
     bool from_video;
+    int64_t given;      /* first latent frames that are given to a refined video; 0: none */
     weft_scratch cells; /* memory of latents, extra_channels, control, keep_mask and clean_frames */
     struct weft_visual_condition_workspace *work;
 } weft_visual_condition;

@@ -69,8 +69,10 @@ weft_status weft_causal_blocks_keep_given(weft_generator *p)
 {
     const weft_generator_options *o = &p->options;
     weft_generator_shape *s = &p->shape;
-    const int64_t given =
-        o->visual.before ? weft_grid_latent_frames(&p->model.grid, o->visual.before_frames) : 0;
+    const int64_t given = s->refinement.frames ? s->refinement.given
+                          : o->visual.before
+                              ? weft_grid_latent_frames(&p->model.grid, o->visual.before_frames)
+                              : 0;
     bool ring;
     WEFT_TRY(find_ring(p, &ring));
     const bool whole = o->batch > 1 || (o->cache && strcmp(o->cache, "off") != 0) ||

@@ -24,16 +24,24 @@ weft_status_code weft_frames_skip_sink(void *user, int64_t first, int64_t count,
                                        const float *frames)
 {
     const weft_frames_skip *b = user;
-    const int64_t left = first < b->lead ? b->lead - first : 0, gone = left < count ? left : count;
-    return gone == count ? WEFT_OK
-                         : b->sink(b->user, b->before + first + gone - b->lead, count - gone,
-                                   frames + gone * b->frame);
+    const int64_t left = first < b->lead ? b->lead - first : 0, gone = left < count ? left : count,
+                  at = first + gone - b->lead, rest = b->end ? b->end - at : count,
+                  passed = rest < count - gone ? rest : count - gone;
+    return passed < 1 ? WEFT_OK
+                      : b->sink(b->user, b->before + at, passed, frames + gone * b->frame);
 }
 
 /* Decoded frames of saved latents that precede the video. */
 static int64_t lead_of(const weft_saved_latents *k, const weft_grid *grid)
 {
-    return json_integer_value(json_object_get(k->settings, "lead")) * grid->factor[0];
+    return json_integer_value(json_object_get(k->settings, "lead")) * grid->factor[0] +
+           json_integer_value(json_object_get(k->settings, "refined_front"));
+}
+
+/* Frames of a refined video, after which decoded frames complete a block; 0: all. */
+static int64_t end_of(const weft_saved_latents *k)
+{
+    return json_integer_value(json_object_get(k->settings, "refined_frames"));
 }
 
 /* Latent frames of the sections of saved latents, which are videos of their own; 0: none. */
@@ -98,8 +106,9 @@ weft_status weft_decode_open(const char *path, const char *model, weft_saved_lat
     WEFT_GO(read_vae(model, &folder, &grid));
     WEFT_GO(check_vae(path, k, folder, &grid));
     grid.section = section_of(k);
-    *size = (weft_decoded_size){weft_grid_frames(&grid, k->latent[0]) - lead_of(k, &grid),
-                                k->latent[1] * grid.factor[1], k->latent[2] * grid.factor[2]};
+    *size = (weft_decoded_size){
+        end_of(k) ? end_of(k) : weft_grid_frames(&grid, k->latent[0]) - lead_of(k, &grid),
+        k->latent[1] * grid.factor[1], k->latent[2] * grid.factor[2]};
 out:
     weft_free(folder);
     if (status != WEFT_OK)
@@ -156,7 +165,11 @@ static weft_status decode_within(const weft_decode_options *o, const char *folde
         WEFT_TRY(weft_comm_world(o->comm, &group));
     weft_vae_share(vae, group);
     WEFT_TRY(weft_vae_bind(vae));
-    weft_frames_skip skip = {sink, user, lead_of(k, &own), options.height * options.width * 3};
+    weft_frames_skip skip = {.sink = sink,
+                             .user = user,
+                             .lead = lead_of(k, &own),
+                             .frame = options.height * options.width * 3,
+                             .end = end_of(k)};
     for (int64_t at = 0; at < k->latent[0]; at += section, skip.before += options.frames)
         WEFT_TRY(weft_vae_decode(vae, x + at * area, section, weft_frames_skip_sink, &skip));
     if (first)

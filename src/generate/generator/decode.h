@@ -15,11 +15,11 @@ void weft_latents_unnormalise(const weft_grid *grid, double scale, const float *
                               int64_t end, int64_t frame, float *to);
 
 /* Passes frames to `sink` except the first `lead` of a video; `frame`: floats per frame; `before`:
- * frames of the sections before. */
+ * frames of the sections before; `end`: frames after which none is passed, 0: none is left out. */
 typedef struct weft_frames_skip {
     weft_frames_fn *sink;
     void *user;
-    int64_t lead, frame, before;
+    int64_t lead, frame, before, end;
 } weft_frames_skip;
 weft_status_code weft_frames_skip_sink(void *user, int64_t first, int64_t count,
                                        const float *frames);

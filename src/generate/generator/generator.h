@@ -41,6 +41,13 @@ typedef struct weft_timestep_schedule {
     bool ends;
 } weft_timestep_schedule;
 
+/* Block-sparse attention: as the config of the model says, on, or off. */
+typedef enum weft_block_sparse {
+    WEFT_BLOCK_SPARSE_CONFIG,
+    WEFT_BLOCK_SPARSE_ON,
+    WEFT_BLOCK_SPARSE_OFF
+} weft_block_sparse;
+
 typedef struct weft_generator_options {
     const weft_backend *backend;   /* NULL: cpu */
     int64_t frames, height, width; /* size of the video; 0 (default): the trained size */
@@ -139,6 +146,9 @@ typedef struct weft_generator_options {
     /* Flow matching: last steps, at even levels from 0.5 on, in place of the schedule's below 0.5.
      * 0: of the model's own pipeline; below 0: none. */
     int64_t tail_steps;
+    /* Noise level at which the refinement of visual.coarse begins; 0: of the model's pipeline */
+    double refine_level;
+    weft_block_sparse block_sparse;
     int64_t preview; /* steps between preview images; 0: no previews */
     double fps;      /* frame rate passed to models that take one; 0: as trained */
     /* Shares of the steps at which guidance begins and ends; both 0: guidance in all steps */

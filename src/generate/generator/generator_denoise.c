@@ -421,8 +421,13 @@ static const float *decoder_input(weft_generator *p, run_state *r, int64_t video
 static weft_status decode_next(weft_generator *p, run_state *r, const float *latents,
                                int64_t frames, int64_t ready, int64_t before, weft_vae_place *place)
 {
-    weft_frames_skip skip = {on_frames, r, p->shape.lead * p->model.grid.factor[0],
-                             p->options.height * p->options.width * 3, before};
+    const weft_refinement *refined = &p->shape.refinement;
+    weft_frames_skip skip = {.sink = on_frames,
+                             .user = r,
+                             .lead = p->shape.lead * p->model.grid.factor[0] + refined->front,
+                             .frame = p->options.height * p->options.width * 3,
+                             .before = before,
+                             .end = refined->frames};
     weft_status_code status = weft_vae_decode_next(p->decoder.vae, latents, frames, ready, place,
                                                    weft_frames_skip_sink, &skip);
     while (status == WEFT_E_MEMORY && weft_generator_decoder_may_shrink(p)) {
@@ -544,10 +549,11 @@ static void begin_with(const weft_generator *p, int64_t row, float *x)
             drawn = noise_of_frame(p, seed, i / frame);
         const float n =
             noise ? noise[i] : weft_random_normal(seed, WEFT_RNG_NOISE, (uint64_t)drawn);
-        const bool known = g->latents && !keeps_noise(p, i / frame) &&
-                           (p->trajectory.skipped || g->keep_mask[i / channels]);
-        if (known && (p->shape.sections.count ||
-                      p->shape.level_frames)) { /* the image, which no sampler denoises */
+        const bool kept = g->keep_mask && g->keep_mask[i / channels],
+                   known = g->latents && !keeps_noise(p, i / frame) &&
+                           (p->trajectory.skipped || p->trajectory.first_level > 0 || kept);
+        if (known && kept &&
+            (p->shape.sections.count || p->shape.level_frames)) { /* no sampler denoises it */
             x[i] = g->latents[i];
             continue;
         }

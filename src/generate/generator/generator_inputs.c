@@ -22,6 +22,7 @@ static weft_visual_condition_setup setup_of(const weft_generator *p)
         .frames = o->reasoning_frames
                       ? o->reasoning_frames
                       : o->frames + (p->shape.before + p->shape.lead) * p->model.grid.factor[0],
+        .refinement = p->shape.refinement,
         .height = o->height,
         .width = o->width,
         .backend = o->backend,

@@ -314,6 +314,30 @@ out:
     return status;
 }
 
+/* Turns block-sparse attention on or off by the option. */
+static weft_status set_block_sparse(weft_generator_model *m, const weft_generator_options *o)
+{
+    const char *key = m->denoiser->family->block_sparse;
+    const bool on = o->block_sparse == WEFT_BLOCK_SPARSE_ON;
+    if (o->block_sparse == WEFT_BLOCK_SPARSE_CONFIG)
+        return WEFT_OK;
+    if (!key)
+        return weft_error(
+            WEFT_MSG_MODEL_INPUT_UNSUPPORTED,
+            WEFT_AT(.key = "--block-sparse", .value = on ? "on" : "off"),
+            "the attention of %s cannot be changed. That of LongCatVideoTransformer3DModel can. "
+            "Omit the option.",
+            weft_model_class(m->denoiser));
+    json_t *config = weft_model_write(m->denoiser);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(config, "the transformer's config"));
+    json_object_set_new(config, key, json_boolean(on));
+    WEFT_GO(weft_model_read(config, "--block-sparse", m->denoiser));
+out:
+    json_decref(config);
+    return status;
+}
+
 /* Reads the low-noise expert: a separate folder with the same sizes. */
 static weft_status read_expert(weft_generator_model *m, weft_generator_options *o)
 {
@@ -377,6 +401,7 @@ weft_status weft_generator_model_open(const char *folder, weft_generator_options
     if (m->denoiser->family->companion)
         WEFT_TRY(weft_generator_model_check_folder(m, m->denoiser->family->companion->folder));
     WEFT_TRY(set_block_frames(m, o));
+    WEFT_TRY(set_block_sparse(m, o));
     WEFT_TRY(weft_generator_model_check_folder(m, "guider"));
     WEFT_TRY(own_guider(folder, m->denoiser, &m->guider));
     o->guidance = o->guidance < 0 ? m->guider.scale : o->guidance;

@@ -83,7 +83,8 @@ typedef struct weft_generator_shape {
     int64_t branches, text_rows, perturbed_branch, isolated_branch;
     /* Audio latents, and their floats. In x they follow the latents of their video. 0: no sound */
     int64_t sound_steps, sound_floats;
-    int64_t item_floats; /* of a video with its sound, after the last step */
+    int64_t item_floats;        /* of a video with its sound, after the last step */
+    weft_refinement refinement; /* frames of a refined video; frames 0: it is not refined */
     weft_video_sections sections;
     /* Frames and floats that a sampler denoises together: a section, or all. */
     int64_t sampled_frames, sampled_floats;

@@ -46,6 +46,10 @@ static weft_status check_frames(const weft_generator *p, const char *option, int
 
 weft_status weft_generator_check_size(const weft_generator *p, const int64_t size[3])
 {
+    if (p->options.visual.coarse.file) {
+        WEFT_TRY(weft_refinement_check_frames(&p->options.visual.coarse, size[0]));
+        return check_pixels(p, size + 1);
+    }
     if (!p->shape.longest ||
         size[0] <= p->shape.longest) /* the last of several windows is cropped */
         WEFT_TRY(check_frames(p, "--frames", size[0]));
@@ -475,6 +479,61 @@ static weft_status lay_sound(weft_generator *p)
     return WEFT_OK;
 }
 
+/* Checks that the model refines videos, and that no other option changes the video as a whole. */
+static weft_status check_refinement(const weft_generator *p)
+{
+    const weft_generator_options *o = &p->options;
+    const weft_visual_inputs *f = &o->visual;
+    const weft_given other[] = {{"--video", f->video != NULL},
+                                {"--control", f->control != NULL},
+                                {"--face", f->face != NULL},
+                                {"--mask", f->mask != NULL},
+                                {"--last-image", f->last_image != NULL},
+                                {"--strength", o->strength > 0},
+                                {"--tail-steps", o->tail_steps != 0},
+                                {"--window", o->window > 0},
+                                {"--window-overlap", o->window_overlap > 0},
+                                {"--window-mode", o->continues || o->chains},
+                                {"--frame-lag", o->frame_lag > 0},
+                                {"--reasoning-frames", o->reasoning_frames > 0}};
+    const char *given = weft_first_given(other, WEFT_COUNT(other));
+    if (!(weft_model_takes_port(p->model.denoiser).refine_level > 0))
+        return weft_error(WEFT_MSG_MODEL_INPUT_UNSUPPORTED,
+                          WEFT_AT(.key = "--refine", .value = f->coarse.file),
+                          "%s has no pipeline that refines a coarse video. "
+                          "LongCatVideoTransformer3DModel has one. Use --video FILE to change a "
+                          "video with any model.",
+                          weft_model_class(p->model.denoiser));
+    if (given)
+        return weft_error(WEFT_MSG_OPTION_CONFLICT, WEFT_AT(.key = given),
+                          "%s cannot be combined with --refine, which begins with the whole "
+                          "coarse video%s. Omit one of the two options.",
+                          given, f->video ? " (--video needs --given-frames)" : "");
+    if (p->trajectory.scheduler.path != WEFT_PATH_FLOW)
+        return weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT(.file = p->model.folder),
+                          "refinement needs a scheduler of flow matching, not %s",
+                          p->trajectory.scheduler.kind->name);
+    return WEFT_OK;
+}
+
+/* Refinement: sets the frames to those that are encoded and decoded, with the frames that complete
+ * blocks. */
+static weft_status arrange_refinement(weft_generator *p)
+{
+    weft_generator_options *o = &p->options;
+    const weft_visual_inputs *f = &o->visual;
+    weft_refinement *r = &p->shape.refinement;
+    if (!f->coarse.file)
+        return WEFT_OK;
+    WEFT_TRY(check_refinement(p));
+    WEFT_TRY(weft_refinement_lay(
+        &f->coarse, o->frames, f->before ? f->before_frames : f->image != NULL,
+        weft_model_takes_port(p->model.denoiser).refine_whole, &p->model.grid, r));
+    WEFT_TRY(weft_refinement_rate(&f->coarse, &p->model.fps));
+    o->frames = weft_grid_frames(&p->model.grid, r->latent);
+    return WEFT_OK;
+}
+
 /* A video has whole sections, if sections are videos of their own. */
 static weft_status arrange_sections(weft_generator *p)
 {
@@ -495,8 +554,10 @@ static weft_status arrange_shape(weft_generator *p)
 {
     WEFT_TRY(arrange_sections(p));
     WEFT_TRY(arrange_continuation(p));
+    WEFT_TRY(arrange_refinement(p));
     const int64_t size[3] = {p->options.frames, p->options.height, p->options.width};
-    WEFT_TRY(weft_generator_check_size(p, size));
+    WEFT_TRY(p->shape.refinement.frames ? check_pixels(p, size + 1)
+                                        : weft_generator_check_size(p, size));
     WEFT_TRY(check_sizes(p));
     p->shape.sampled_frames = p->shape.latent[0];
     p->shape.sampled_floats = p->shape.begun_floats = p->shape.latent_floats;
@@ -512,7 +573,8 @@ static weft_status arrange_shape(weft_generator *p)
                           weft_model_class(p->model.denoiser));
     if (p->model.patch.caches)
         return weft_causal_blocks_lay(p);
-    if (p->options.no_kv_cache && !(how.caches_given && p->options.visual.before))
+    const bool given = p->options.visual.before || p->shape.refinement.given;
+    if (p->options.no_kv_cache && !(how.caches_given && given))
         return weft_error(WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = "--kv-cache", .value = "off"),
                           "%s has no cache of keys and values%s. Omit the option.",
                           weft_model_class(p->model.denoiser),
@@ -628,7 +690,7 @@ weft_status weft_generator_read(weft_generator *p, const char *folder)
     WEFT_TRY(weft_generator_model_read_settings(&p->model, o));
     WEFT_TRY(check_control_scale(p));
     WEFT_TRY(arrange_shape(p));
-    WEFT_TRY(weft_generator_trajectory_add_tail(p));
+    WEFT_TRY(weft_generator_trajectory_fit_steps(p));
     WEFT_TRY(weft_generator_share(p->comm, o, &o->memory));
     WEFT_TRY(weft_generator_inputs_open(p));
     WEFT_TRY(weft_generator_trajectory_choose_guidance(&p->model, o, &p->trajectory));

@@ -85,6 +85,20 @@ static weft_status add_given(const weft_generator *p, json_t *to)
     return add(to, "stg_blocks", blocks);
 }
 
+static weft_status add_refinement(const weft_generator *p, json_t *to)
+{
+    const weft_refinement *r = &p->shape.refinement;
+    const weft_block_sparse sparse = p->options.block_sparse;
+    if (sparse != WEFT_BLOCK_SPARSE_CONFIG)
+        WEFT_TRY(add(to, "block_sparse", json_boolean(sparse == WEFT_BLOCK_SPARSE_ON)));
+    if (!r->frames)
+        return WEFT_OK;
+    WEFT_TRY(add(to, "refine_level", json_real(p->options.refine_level)));
+    WEFT_TRY(add(to, "refined_frames", json_integer(r->frames)));
+    WEFT_TRY(add(to, "refined_front", json_integer(r->front)));
+    return add(to, "coarse_frames", json_integer(r->coarse));
+}
+
 static weft_status add_numbers(const weft_generator *p, json_t *to)
 {
     const weft_generator_options *o = &p->options;
@@ -137,6 +151,7 @@ static weft_status add_numbers(const weft_generator *p, json_t *to)
         WEFT_TRY(add_stages(p, to));
     if (p->trajectory.zero_steps)
         WEFT_TRY(add(to, "zero_steps", json_integer(p->trajectory.zero_steps)));
+    WEFT_TRY(add_refinement(p, to));
     if (p->trajectory.tail_steps)
         WEFT_TRY(add(to, "tail_steps", json_integer(p->trajectory.tail_steps)));
     if (p->options.block_frames)
@@ -192,10 +207,11 @@ static weft_status add_files(const weft_generator *p, json_t *to)
     const weft_visual_inputs *g = &p->options.visual;
     const struct {
         const char *key, *path;
-    } file[] = {{"image", g->image}, {"last_image", g->last_image},
-                {"video", g->video}, {"control", g->control},
-                {"face", g->face},   {"before", g->before},
-                {"mask", g->mask},   {"identity", p->options.identity.image}};
+    } file[] = {{"image", g->image},       {"last_image", g->last_image},
+                {"video", g->video},       {"control", g->control},
+                {"face", g->face},         {"before", g->before},
+                {"mask", g->mask},         {"identity", p->options.identity.image},
+                {"coarse", g->coarse.file}};
     char hex[WEFT_HEX_BYTES], key[32];
     for (int i = 0; i < WEFT_COUNT(file); i++)
         if (file[i].path) {
@@ -212,7 +228,7 @@ static weft_status add_files(const weft_generator *p, json_t *to)
         WEFT_TRY(add(to, "identity_module", json_string(hex)));
         WEFT_TRY(add(to, "identity_scale", json_real(p->options.identity.scale)));
     }
-    if (g->video || g->image || g->control || p->options.identity.image)
+    if (g->video || g->image || g->control || g->coarse.file || p->options.identity.image)
         WEFT_TRY(add(to, "fit", json_integer(g->fit)));
     if (g->outpaint[0] || g->outpaint[1] || g->outpaint[2] || g->outpaint[3])
         WEFT_TRY(add(to, "outpaint",

@@ -203,15 +203,16 @@ static weft_status lay_schedule(const weft_generator *p, int64_t steps, weft_sol
 /* The level at which the tail of a schedule begins. */
 static const double tail_level = 0.5;
 
-/* Lays the schedule without its tail in new memory, and counts its steps above the tail. */
-static weft_status lay_before_tail(const weft_generator *p, weft_solver_step **step, int64_t *count)
+/* Lays the complete schedule in new memory, and counts its first steps above a level. */
+static weft_status lay_above(const weft_generator *p, double level, weft_solver_step **step,
+                             int64_t *count)
 {
-    const int64_t steps = p->trajectory.before_tail;
+    const int64_t steps = p->trajectory.schedule_steps;
     weft_solver_step *made;
     WEFT_TRY(WEFT_NEW(made, steps, "%" PRId64 " levels", steps));
     const weft_status_code status = lay_schedule(p, steps, made);
     for (*count = 0; status == WEFT_OK && *count < steps; ++*count)
-        if (!(made[*count].from.sigma > tail_level))
+        if (!(made[*count].from.sigma > level))
             break;
     *step = made;
     if (status != WEFT_OK)
@@ -219,26 +220,50 @@ static weft_status lay_before_tail(const weft_generator *p, weft_solver_step **s
     return status;
 }
 
+/* A level of the schedule that differs from a refinement's by rounding is the same level. */
+static double refined_from(const weft_generator *p)
+{
+    return p->trajectory.first_level * (1 - 1e-6);
+}
+
 /* Steps of the tail: of the option, or of the model's pipeline after a given video. */
 static int64_t steps_of_tail(const weft_generator *p)
 {
     const weft_generator_options *o = &p->options;
-    const bool own = o->visual.before && !o->timestep_schedule.count &&
-                     p->trajectory.scheduler.path == WEFT_PATH_FLOW;
+    const bool own = o->visual.before && !p->shape.refinement.frames &&
+                     !o->timestep_schedule.count && p->trajectory.scheduler.path == WEFT_PATH_FLOW;
     return o->tail_steps < 0 ? 0
            : o->tail_steps   ? o->tail_steps
            : own             ? weft_model_takes_port(p->model.denoiser).tail_steps
                              : 0;
 }
 
-weft_status weft_generator_trajectory_add_tail(weft_generator *p)
+/* Begins with the level of a refinement. */
+static weft_status begin_refinement(weft_generator *p)
+{
+    weft_generator_trajectory *t = &p->trajectory;
+    weft_generator_options *o = &p->options;
+    weft_solver_step *step;
+    int64_t count;
+    if (!(o->refine_level > 0))
+        o->refine_level = weft_model_takes_port(p->model.denoiser).refine_level;
+    t->first_level = o->refine_level;
+    WEFT_TRY(lay_above(p, refined_from(p), &step, &count));
+    weft_free(step);
+    o->steps += 1 - count;
+    return WEFT_OK;
+}
+
+weft_status weft_generator_trajectory_fit_steps(weft_generator *p)
 {
     weft_generator_trajectory *t = &p->trajectory;
     weft_generator_options *o = &p->options;
     weft_solver_step *step;
     int64_t count;
     t->tail_steps = steps_of_tail(p);
-    t->before_tail = o->steps;
+    t->schedule_steps = o->steps;
+    if (p->shape.refinement.frames)
+        return begin_refinement(p);
     if (!t->tail_steps)
         return WEFT_OK;
     if (o->timestep_schedule.count || t->scheduler.path != WEFT_PATH_FLOW || p->shape.stages)
@@ -248,7 +273,7 @@ weft_status weft_generator_trajectory_add_tail(weft_generator *p)
                           o->timestep_schedule.count
                               ? "--sigmas or --timesteps gives the levels of all steps"
                               : "the steps have no levels of one schedule of flow matching");
-    WEFT_TRY(lay_before_tail(p, &step, &count));
+    WEFT_TRY(lay_above(p, tail_level, &step, &count));
     weft_free(step);
     o->steps = count + t->tail_steps;
     return WEFT_OK;
@@ -261,13 +286,34 @@ static weft_status lay_with_tail(weft_generator *p)
     weft_solver_step *step;
     double *sigma = NULL;
     int64_t count;
-    WEFT_TRY(lay_before_tail(p, &step, &count));
+    WEFT_TRY(lay_above(p, tail_level, &step, &count));
     weft_status_code status = WEFT_OK;
     WEFT_GO(WEFT_NEW(sigma, steps + 1, "%" PRId64 " levels", steps));
     for (int64_t i = 0; i < count; i++)
         sigma[i] = step[i].from.sigma;
     for (int64_t i = 0; i <= tail; i++)
         sigma[count + i] = tail_level * (double)(tail - i) / (double)tail;
+    weft_chain_flow(&p->trajectory.scheduler, steps, sigma, p->trajectory.solver_step);
+out:
+    weft_free(sigma);
+    weft_free(step);
+    return status;
+}
+
+/* The level of a refinement, and the schedule's levels below it. */
+static weft_status lay_from_level(weft_generator *p)
+{
+    const int64_t steps = p->options.steps;
+    weft_solver_step *step;
+    double *sigma = NULL;
+    int64_t count;
+    WEFT_TRY(lay_above(p, refined_from(p), &step, &count));
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_NEW(sigma, steps + 1, "%" PRId64 " levels", steps));
+    sigma[0] = p->trajectory.first_level;
+    for (int64_t i = 1; i < steps; i++)
+        sigma[i] = step[count + i - 1].from.sigma;
+    sigma[steps] = 0;
     weft_chain_flow(&p->trajectory.scheduler, steps, sigma, p->trajectory.solver_step);
 out:
     weft_free(sigma);
@@ -283,6 +329,8 @@ weft_status weft_generator_trajectory_set_levels(weft_generator *p)
     if (p->shape.stages)
         return weft_latent_stages_set_levels(p);
     WEFT_TRY(WEFT_NEW(p->trajectory.solver_step, steps, "%" PRId64 " levels", steps));
+    if (p->trajectory.first_level > 0)
+        return lay_from_level(p);
     return p->trajectory.tail_steps ? lay_with_tail(p)
                                     : lay_schedule(p, steps, p->trajectory.solver_step);
 }

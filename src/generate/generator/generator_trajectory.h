@@ -15,9 +15,11 @@ typedef struct weft_generator_trajectory {
     weft_solver_step *solver_step;
     int64_t stage_steps[WEFT_MAX_STAGES];
     int64_t zero_steps; /* first steps whose prediction is 0, by the guidance; 0: none */
-    /* Last steps at even levels from 0.5 on, and the steps of the schedule whose levels above 0.5
-     * precede them. 0: no such steps */
-    int64_t tail_steps, before_tail;
+    int64_t tail_steps; /* last steps at even levels from 0.5 on; 0: none */
+    /* Noise level of the first step of a refinement, which levels of the schedule below it follow.
+     * 0: the schedule's first level */
+    double first_level;
+    int64_t schedule_steps; /* with tail_steps or first_level: steps of the schedule */
 } weft_generator_trajectory;
 
 /* Reads the scheduler. Fills in the sampler and the shift of the options. */
@@ -31,9 +33,10 @@ weft_status weft_generator_trajectory_choose_guidance(const weft_generator_model
                                                       weft_generator_trajectory *trajectory);
 /* 1 if the guider averages the differences of the predictions over the steps, otherwise 0. */
 int64_t weft_generator_averages(const weft_generator *p);
-/* Ends the schedule with steps at even levels (options.tail_steps), and sets options.steps to the
- * steps that there are then. Follows the shape of the video. */
-weft_status weft_generator_trajectory_add_tail(weft_generator *p);
+/* Ends the schedule with steps at even levels (options.tail_steps), or begins it at the level of a
+ * refinement, and sets options.steps to the number of these steps. Follows the shape of the video.
+ */
+weft_status weft_generator_trajectory_fit_steps(weft_generator *p);
 /* Computes the noise levels of the trajectory, once. */
 weft_status weft_generator_trajectory_set_levels(weft_generator *p);
 void weft_generator_trajectory_close(weft_generator_trajectory *trajectory);

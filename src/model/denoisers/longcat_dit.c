@@ -428,6 +428,13 @@ static void build(weft_graph *g, const void *config, weft_call call, weft_ports 
     ports->at[WEFT_PORT_PREDICTION] = forward(g, config, ports);
 }
 
+/* Latent frames of refined videos: whole blocks, of 4 frames without block-sparse attention. */
+static int64_t refine_whole(const longcat *c)
+{
+    enum { WHOLE = 4 };
+    return c->sparse && WHOLE % c->block[0] ? c->block[0] : WHOLE;
+}
+
 static void frame_condition(const void *config, weft_frame_condition *cond)
 {
     const longcat *c = config;
@@ -435,6 +442,8 @@ static void frame_condition(const void *config, weft_frame_condition *cond)
     cond->whole = c->sparse ? c->block[0] : 0;
     cond->caches_given = cond->apart = true;
     cond->tail_steps = 10;
+    cond->refine_level = 0.5;
+    cond->refine_whole = refine_whole(c);
 }
 
 /* clang-format off */
@@ -564,6 +573,7 @@ const weft_family weft_family_longcat_dit = {
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
     .negative = true, .grid = grid, .frame_condition = frame_condition,
     .frame_condition_help = "a first frame, or first frames of a video",
+    .block_sparse = "enable_bsa",
     .fps = 15, .guidance = "zero_star", .noise_levels = WEFT_LEVELS_EVEN_TO_0001,
     .text_encoder = text_encoders, .text_encoders = sizeof text_encoders / sizeof *text_encoders,
     .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,

@@ -346,9 +346,10 @@ static weft_status check_condition(const weft_run_models *m, const char *path)
     if (how.whole > 1)
         return weft_error(WEFT_MSG_CONFIG_CONFLICT, WEFT_AT(.file = path, .key = "condition"),
                           "the transformer sees given frames in blocks of %" PRId64 " latent "
-                          "frames (enable_bsa), and this condition gives one. Set enable_bsa: "
-                          "false, or remove the condition.",
-                          how.whole);
+                          "frames (%s), and this condition gives one. Set %s: false, or remove the "
+                          "condition.",
+                          how.whole, m->denoiser.family->block_sparse,
+                          m->denoiser.family->block_sparse);
     if (how.form == WEFT_FRAME_CONDITION_CHANNELS && m->patch.channels != 2 * latents + marks)
         return weft_error(
             WEFT_MSG_CONFIG_VALUE,
