@@ -111,6 +111,11 @@ for variant in image video kept; do
     check "longcat_${variant}_by_ranks_of_sp" by_ranks longcat $variant --parallel tp=2 --parallel sequence_parallel=true
     check "longcat_${variant}_by_ranks_of_ring" by_ranks longcat $variant --parallel cp=2 --parallel context=ring
 done
+# Refinement, also after given frames, which are whole groups of latent frames.
+for axis in tp cp cfg; do check "longcat_refine_same_by_ranks_of_$axis" by_ranks longcat refine_same --parallel $axis=2; done
+for axis in fsdp cp; do check "longcat_refine_image_by_ranks_of_$axis" by_ranks longcat refine_image --parallel $axis=2; done
+check longcat_refine_video_by_ranks_of_ring by_ranks longcat refine_video --parallel cp=2 --parallel context=ring
+check longcat_blocks_refine_image_by_ranks_of_cp by_ranks longcat_blocks refine_image --parallel cp=2
 # Families whose generation has no test of ranks of its own.
 for name in wan_vace hunyuan15 framepack skyreels chronoedit cosmos25 cosmos25_transfer kandinsky5 sana qwen_image flux2 chroma z_image; do
     for axis in tp cp; do check "${name}_by_ranks_of_$axis" by_ranks $name "" --parallel $axis=2; done

@@ -59,6 +59,30 @@ blocks=$SRC/tests/golden/pipelines/longcat_blocks
 refuse video-size key=--frames value=21 'text~=number is 29' -- --model "$blocks" --frames 21 --height 32 --width 48
 refuse video-size key=--image value=1 -- --model "$blocks" --frames 29 --height 32 --width 48 --image "$blocks/video_video.png"
 refuse video-size key=--given-frames value=9 'text~=--given-frames 13' -- --model "$blocks" --frames 29 --height 32 --width 48 --video "$blocks/video_video.png" --given-frames 9
+# Refinement: a model and a coarse video that can be refined, and no option that it excludes.
+coarse=$SRC/tests/golden/pipelines/longcat/refine_refine.png still=$SRC/tests/golden/pipelines/longcat/video_video.png
+echo "not a video" >text.mp4
+longcat=(--model "$SRC/tests/golden/pipelines/longcat" --height 32) refine=("${longcat[@]}" --width 48 --refine "$coarse")
+refuse model-input-unsupported key=--refine 'text~=LongCatVideoTransformer3DModel' -- --model $model --refine "$coarse"
+refuse model-input-unsupported key=--block-sparse value=on -- --model $model --block-sparse on
+refuse option-no-effect key=--refine-level -- --model $model --refine-level 0.5
+refuse option-no-effect key=--refine-frames -- --model $model --refine-frames same
+for level in 0 1.5; do refuse option-invalid key=--refine-level value=$level -- "${refine[@]}" --refine-level $level; done
+refuse option-invalid key=--refine-frames value=triple -- "${refine[@]}" --refine-frames triple
+for option in block-sparse kv-cache sections first-section-steps; do refuse option-invalid key=--$option value=maybe -- --model $model --$option maybe; done
+refuse video-size key=--frames value=9 'text~=is odd' -- "${refine[@]}" --frames 9
+refuse video-size key=--frames value=2 'text~=two frames' -- "${refine[@]}" --frames 2
+refuse video-size key=--width value=40 -- "${longcat[@]}" --refine "$coarse" --width 40
+refuse video-input file="$coarse" key=--refine value=5 'text~=needs 7' -- "${refine[@]}" --frames 14
+refuse video-input file="$still" key=--refine value=1 -- "${longcat[@]}" --width 48 --refine "$still"
+refuse video-unreadable file=text.mp4 -- "${longcat[@]}" --width 48 --refine text.mp4
+refuse video-input file="$coarse" key=--refine 'text~=36x24' -- "${longcat[@]}" --refine "$coarse" --width 64
+refuse video-size key=--given-frames value=10 -- "${refine[@]}" --video "$still" --given-frames 10
+refuse option-conflict key=--given-frames -- "${refine[@]}" --video "$still" --given-frames 5 --image "$still"
+refuse option-conflict key=--video 'text~=--given-frames' -- "${refine[@]}" --video "$coarse"
+for other in "--strength 0.5" "--tail-steps 3" "--window 9" "--window-mode history" "--frame-lag 1" "--control $coarse" "--face $coarse" "--mask $coarse" "--last-image $coarse"; do
+    refuse option-conflict key=${other% *} -- "${refine[@]}" $other
+done
 other_blocks() { # NAME SIDES THRESHOLD: the folder with other parameters
     cp -r "$blocks" "$1"
     sed -i "s/\"sparsity\"/\"cdf_threshold\": $3, \"sparsity\"/" "$1/dit/config.json"

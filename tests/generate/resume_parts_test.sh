@@ -3,7 +3,7 @@
 # Helios-Distilled denoise in three sizes. SkyReels-V2 has blocks
 # of frames with levels of their own, in two windows. ChronoEdit has steps with and without reasoning frames. Kandinsky 5 changes its
 # first frames once, after the last step. The guider of Motif-Video averages over the steps. LongCat-Video fills its cache of given
-# frames again, and ends with steps of its own.
+# frames again, and ends with steps of its own; its refinement begins with the latents of a coarse video.
 . "$SRC/tests/check.sh"
 export OMP_NUM_THREADS=1
 source "$SRC/tests/signal_at.sh"
@@ -40,4 +40,7 @@ given=(--video "$folder/longcat/video_video.png" --given-frames 9 --frames 21 --
 check given_frames resumes longcat 4 "${given[@]}"
 check given_frames_without_cache resumes longcat 4 "${given[@]}" --kv-cache off
 check given_blocks resumes longcat_blocks 4 --video "$folder/longcat/video_video.png" --given-frames 13 --frames 29 --width 48 --steps 3 --tail-steps 2
+coarse=(--refine "$folder/longcat/refine_refine.png" --width 48 --steps 20)
+check refinement resumes longcat 3 "${coarse[@]}"
+check refinement_after_an_image resumes longcat_blocks 3 "${coarse[@]}" --image "$folder/longcat/video_video.png"
 finish

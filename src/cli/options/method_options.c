@@ -318,8 +318,35 @@ static weft_status read_scales(const weft_args *args, weft_generator_options *o)
     return weft_args_guided(args, o->guided);
 }
 
+/* Checks the options whose values are a choice of two or three words. */
+static weft_status check_choices(const weft_args *args)
+{
+    static const struct {
+        const char *option, *word[3];
+    } choices[] = {{"--refine-frames", {"double", "same"}},
+                   {"--block-sparse", {"on", "off", "config"}},
+                   {"--kv-cache", {"on", "off"}},
+                   {"--sections", {"reverse", "forward"}},
+                   {"--first-section-steps", {"same", "double"}}};
+    for (int i = 0; i < WEFT_COUNT(choices); i++) {
+        const char *given = weft_args_string(args, choices[i].option),
+                   *const *word = choices[i].word;
+        bool known = false;
+        for (int k = 0; k < WEFT_COUNT(choices->word) && word[k]; k++)
+            known |= !strcmp(given, word[k]);
+        if (!known)
+            return weft_error(WEFT_MSG_OPTION_INVALID,
+                              WEFT_AT(.key = choices[i].option, .value = given),
+                              "'%.80s' is unknown; use %s%s%s or %s", given,
+                              word[2] ? word[0] : "", word[2] ? ", " : "",
+                              word[2] ? word[1] : word[0], word[2] ? word[2] : word[1]);
+    }
+    return WEFT_OK;
+}
+
 weft_status weft_args_method(const weft_args *args, weft_arena *arena, weft_generator_options *o)
 {
+    WEFT_TRY(check_choices(args));
     WEFT_TRY(weft_args_videos(args, o));
     WEFT_TRY(weft_args_i64(args, "--steps", 1, 10000, &o->steps));
     WEFT_TRY(weft_args_f64(args, "--shift", 0, 100, &o->shift));

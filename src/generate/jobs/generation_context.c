@@ -5,19 +5,6 @@
 #include "comm/comm_world.h"
 #include "generate/generator/generator_model.h"
 
-/* Checks the coarse video for each size of the jobs. */
-static weft_status check_coarse(const weft_generation_run *o)
-{
-    const weft_visual_inputs *f = &o->options->visual;
-    for (int64_t i = 0; i < o->jobs->count && f->coarse.file; i++) {
-        const weft_job *j = &o->jobs->at[i];
-        if (!i || !weft_jobs_alike(j, j - 1))
-            WEFT_TRY(weft_refinement_check_file(&f->coarse, j->frames, j->height, j->width,
-                                                (weft_fit)f->fit));
-    }
-    return WEFT_OK;
-}
-
 /* Fills unset values of the jobs from the run's options and the model. */
 static weft_status resolve_jobs(const weft_generation_run *o)
 {
@@ -88,7 +75,6 @@ weft_status weft_generation_context_create(const weft_generation_run *o, weft_ge
     *c = (weft_generation_context){.run = o, .team = form_teams(o, teams)};
     weft_status_code status = WEFT_OK;
     WEFT_GO(resolve_jobs(o));
-    WEFT_GO(check_coarse(o));
     if (!weft_video_outputs_is_file(o->out))
         WEFT_GO(weft_jobs_check_names(o->jobs));
     WEFT_GO(list_items(c));

@@ -14,17 +14,28 @@ bool weft_generation_group_in_windows(const weft_generation_group *g)
     return g->continuation.count > 1;
 }
 
+/* Checks a job's size, and the coarse video that is refined to the size. */
+static weft_status check_size(const weft_generation_group *g, const weft_job *j)
+{
+    const int64_t size[3] = {j->frames, j->height, j->width};
+    const weft_visual_inputs *f = &weft_generator_settings(g->generator)->visual;
+    WEFT_TRY(j->own ? weft_generator_check_size(g->generator, size) : WEFT_OK);
+    return f->coarse.file ? weft_refinement_check_file(&f->coarse, j->frames, j->height, j->width,
+                                                       (weft_fit)f->fit)
+                          : WEFT_OK;
+}
+
 /* Checks all sizes of the list before the first video. */
 static weft_status check_sizes(const weft_generation_group *g)
 {
     const weft_jobs *jobs = g->context->run->jobs;
     for (int64_t i = 0; i < jobs->count; i++) {
         const weft_job *j = &jobs->at[i];
-        const int64_t size[3] = {j->frames, j->height, j->width};
         const weft_status_code status =
-            j->own ? weft_generator_check_size(g->generator, size) : WEFT_OK;
+            i && weft_jobs_alike(j, j - 1) ? WEFT_OK : check_size(g, j);
         if (status != WEFT_OK)
-            return weft_error_at(status, WEFT_AT(.file = j->from, .line = j->number));
+            return j->own ? weft_error_at(status, WEFT_AT(.file = j->from, .line = j->number))
+                          : status;
     }
     return WEFT_OK;
 }
@@ -75,6 +86,24 @@ static void print_size(const weft_generation_group *g, const weft_job *job)
             WEFT_AT(WEFT_RANK(texts), WEFT_NUMBER(weft_generator_bytes_of(g->generator, true))),
             "rank %d, which has the text encoders: predicted peak %s", texts,
             weft_format_bytes(weft_generator_bytes_of(g->generator, true), bytes));
+}
+
+/* A folder without a scheduler's config may be an incomplete download: its noise levels are a
+ * guess. */
+static weft_status print_defaults(const weft_generation_group *g)
+{
+    const weft_generator_options *s = weft_generator_settings(g->generator);
+    const char *folder = g->context->run->model;
+    char *path = weft_path_join(folder, "scheduler/scheduler_config.json");
+    WEFT_TRY(WEFT_ALLOCATED(path, "a path"));
+    if (!weft_path_exists(path))
+        weft_notice(WEFT_MSG_JOB_REPORT, WEFT_AT(.file = folder, .key = "scheduler"),
+                    "the folder has no scheduler/scheduler_config.json; uses "
+                    "FlowMatchEulerDiscreteScheduler with shift %g and the sampler %s. --shift and "
+                    "--sampler set others.",
+                    s->shift, s->sampler->name);
+    weft_free(path);
+    return WEFT_OK;
 }
 
 /* Prints the windows, the tiles of the decoder and the layout of the ranks. */
@@ -175,6 +204,8 @@ static weft_status open_group(weft_generation_group *g, const weft_job *job, int
     const weft_generator_options *s = weft_generator_settings(g->generator);
     if (c->team.is_rank0)
         print_size(g, job);
+    if (c->team.is_rank0 && !c->opened)
+        WEFT_TRY(print_defaults(g));
     WEFT_TRY(weft_continuation_open(job->frames, s->frames, s->visual.prefix_frames,
                                     s->height * s->width, &g->continuation));
     WEFT_TRY(print_parts(g));

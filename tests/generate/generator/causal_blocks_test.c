@@ -1,7 +1,7 @@
 /* Videos of causal Wan, generated block by block, are bitwise identical on the device `far`.
  * Predicted memory is what is reserved, does not grow with the video, and blocks reserve nothing. A
- * video does not depend on the one before. A video after given frames (LongCat-Video) has the same
- * bits and predictions. */
+ * video does not depend on the one before. A video after given frames (LongCat-Video) and a refined
+ * video have the same bits and predictions. */
 #include "exec/execute.h"
 #include "exec/store/tensor_copy.h"
 #include "generate/generator/generator.h"
@@ -179,6 +179,29 @@ Test(causal_blocks, frames_after_given_ones_have_the_bits_of_cpu_in_predicted_me
         generate_from(folder, options_after(NULL, cached), near);
         const figures f = generate_from(folder, options_after(&far, cached), apart);
         cr_expect_eq(memcmp(near, apart, MOST * sizeof *near), 0, "cached: %d", cached);
+        expect_predicted(&f);
+    }
+    free(near);
+    free(apart);
+}
+
+Test(causal_blocks, refined_videos_have_the_bits_of_cpu_in_predicted_memory)
+{
+    static const char *const folders[] = {"tests/golden/pipelines/longcat",
+                                          "tests/golden/pipelines/longcat_blocks"};
+    weft_device device;
+    const weft_backend far = counted(&device);
+    float *near = calloc(MOST, sizeof *near), *apart = calloc(MOST, sizeof *apart);
+    for (int i = 0; i < 2; i++) {
+        weft_generator_options options = options_of(NULL, 10);
+        options.steps = 20;
+        options.visual.coarse.file = "tests/golden/pipelines/longcat/refine_refine.png";
+        options.visual.image = "tests/golden/pipelines/longcat/video_video.png";
+        generate_from(folders[i], options, near);
+        options.backend = &far;
+        const figures f = generate_from(folders[i], options, apart);
+        cr_expect_eq(memcmp(near, apart, MOST * sizeof *near), 0, "%s", folders[i]);
+        cr_expect_neq(near[10 * SIDE * SIDE * 3 - 1], 0); /* the last frame */
         expect_predicted(&f);
     }
     free(near);
