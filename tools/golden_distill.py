@@ -504,4 +504,5 @@ def main():
         json.dump(described, f, indent=1)
 
 
-main()
+if __name__ == "__main__":
+    main()

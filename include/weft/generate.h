@@ -50,6 +50,8 @@ typedef struct weft_generate_options {
     const char *cache;     /* feature cache, "conservative" or "fast"; NULL: none */
     int64_t preview_steps; /* steps between previews; 0 (default): no previews */
     const char *control;   /* control video, for models with such an input; NULL: none */
+    const char *const *more_identity; /* [more_identities] images in addition to `identity` */
+    int64_t more_identities;
 } weft_generate_options;
 
 /* Reads the model folder (transformer/, text_encoder/, vae/, scheduler/), checks the options and

@@ -8,6 +8,7 @@
 #include "generate/generator/generator.h"
 #include "generate/generator/generator_denoise.h"
 #include "generate/generator/generator_save.h"
+#include "model/encoders/identity_encoder.h"
 #include "video/image.h"
 #include "video/writer.h"
 
@@ -101,6 +102,34 @@ static weft_status copy_adapters(weft_arena *arena, const weft_generate_options 
     return WEFT_OK;
 }
 
+/* Copies the paths of the reference images. */
+static weft_status copy_identities(weft_arena *arena, const weft_generate_options *own,
+                                   weft_identity_inputs *to)
+{
+    const char **image;
+    if (own->more_identities < 0 || own->more_identities >= WEFT_IDENTITY_MOST_IMAGES ||
+        (own->more_identities && (!own->more_identity || !own->identity)))
+        return weft_error(WEFT_MSG_ARGUMENT_INVALID,
+                          WEFT_AT(.key = "more_identities", WEFT_NUMBER(own->more_identities)),
+                          "%" PRId64 " further images of an identity are not possible. Give the "
+                          "first one as identity, and up to %d in more_identity.",
+                          own->more_identities, WEFT_IDENTITY_MOST_IMAGES - 1);
+    if (!own->identity)
+        return WEFT_OK;
+    to->images = 1 + (int)own->more_identities;
+    WEFT_TRY(WEFT_ARENA_NEW(arena, image, to->images, "the images of an identity"));
+    for (int i = 0; i < to->images; i++) {
+        image[i] = i ? own->more_identity[i - 1] : own->identity;
+        if (!image[i])
+            return weft_error(WEFT_MSG_ARGUMENT_INVALID,
+                              WEFT_AT(.key = "more_identity", WEFT_NUMBER(i - 1)),
+                              "a path is missing");
+        WEFT_TRY(copy_text(arena, &image[i]));
+    }
+    to->image = image;
+    return WEFT_OK;
+}
+
 static weft_status unknown_sampler(const char *name)
 {
     char names[512] = "";
@@ -133,8 +162,7 @@ static weft_status set_options(weft_arena *arena, const weft_generate_options *o
                    .video = own->video,
                    .control = own->control,
                    .mask = own->mask},
-        .identity = {.image = own->identity,
-                     .scale = own->identity_scale != 0 ? own->identity_scale : 1},
+        .identity = {.scale = own->identity_scale != 0 ? own->identity_scale : 1},
         .strength = own->strength,
         .preview = own->preview_steps,
         .fps = own->frames_per_second,
@@ -146,10 +174,11 @@ static weft_status set_options(weft_arena *arena, const weft_generate_options *o
             return unknown_sampler(own->sampler);
     }
     const char **text[] = {&to->negative,       &to->visual.image, &to->visual.last_image,
-                           &to->visual.video,   &to->visual.mask,  &to->identity.image,
-                           &to->visual.control, &to->cache};
+                           &to->visual.video,   &to->visual.mask,  &to->visual.control,
+                           &to->cache};
     for (size_t i = 0; i < sizeof text / sizeof *text; i++)
         WEFT_TRY(copy_text(arena, text[i]));
+    WEFT_TRY(copy_identities(arena, own, &to->identity));
     return copy_adapters(arena, own, to);
 }
 

@@ -464,7 +464,7 @@ static weft_status ensure_latents(weft_train_context *c, stage_run *s)
         if (!weft_run_pair_cached(&pair[i]))
             continue;
         const weft_run second = weft_run_pair_run(c->run, &pair[i]);
-        WEFT_TRY(weft_run_pair_stage(&pair[i], stage, &own));
+        WEFT_TRY(weft_run_pair_stage(c->run, &pair[i], stage, &own));
         const weft_status_code status =
             weft_latents_ensure(&second, &models, &own, &c->exec, s->pairs[i]);
         weft_run_pair_stage_free(&pair[i], &own);

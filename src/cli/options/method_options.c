@@ -144,7 +144,7 @@ static weft_status read_visual_inputs(const weft_args *args, weft_generator_opti
     g->fit = strcmp(fit, "crop") ? WEFT_FIT_STRETCH : WEFT_FIT_CROP;
     WEFT_TRY(read_given_frames(args, o));
     WEFT_TRY(read_refinement(args, o));
-    o->identity.image = weft_args_string(args, "--identity-image");
+    o->identity.image = weft_args_list(args, "--identity-image", &o->identity.images);
     o->identity.module = weft_args_string(args, "--identity-encoder");
     WEFT_TRY(weft_args_f64(args, "--identity-scale", 0, 10, &o->identity.scale));
     WEFT_TRY(weft_args_f64(args, "--control-scale", 0.001, 10, &o->control_scale));
@@ -152,7 +152,7 @@ static weft_status read_visual_inputs(const weft_args *args, weft_generator_opti
         return weft_error(WEFT_MSG_OPTION_NO_EFFECT,
                           WEFT_AT(.key = "--control-scale", WEFT_NUMBER(o->control_scale)),
                           "%g has no effect without --control FILE", o->control_scale);
-    if (o->identity.scale != 1 && !o->identity.image)
+    if (o->identity.scale != 1 && !o->identity.images)
         return weft_error(WEFT_MSG_OPTION_NO_EFFECT,
                           WEFT_AT(.key = "--identity-scale", WEFT_NUMBER(o->identity.scale)),
                           "%g has no effect without --identity-image FILE", o->identity.scale);

@@ -21,10 +21,10 @@ const char *weft_args_method_given(const weft_args *args, const weft_option *opt
      .group = "conditioning"}, \
     {"--identity-image", "FILE", NULL, \
      "image of the person or thing that the video shows; needs a model with an identity encoder " \
-     "(`identity` in the config of `weft train`)", \
-     WEFT_ALSO("--identity"), .group = "conditioning", .copied = true}, \
+     "(`identity` in the config of `weft train`), which may take several", \
+     WEFT_ALSO("--identity"), .repeated = true, .group = "conditioning", .copied = true}, \
     {"--identity-scale", "S", "1", \
-     "strength of --identity-image, 0 to 10; 0 ignores the image, 1 is the strength of training", \
+     "strength of --identity-image, 0 to 10; 0 ignores the images, 1 is the strength of training", \
      .group = "conditioning"}, \
     {"--identity-encoder", "DIR", NULL, \
      "folder of the identity encoder; by default `identity` in --model", \

@@ -23,6 +23,20 @@ weft_status weft_clip_picture_processor(const char *folder, int64_t side, weft_c
     return status;
 }
 
+weft_status weft_clip_encoder_processor(const char *encoder, int64_t side, weft_clip_processor *p)
+{
+    char *own = weft_path_join(encoder, "preprocessor_config.json"),
+         *around = weft_path_join(encoder, "..");
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(own && around, "a path"));
+    status = weft_path_exists(own) ? weft_clip_processor_read(own, side, p)
+                                   : weft_clip_picture_processor(around, side, p);
+out:
+    weft_free(own);
+    weft_free(around);
+    return status;
+}
+
 static weft_status check_aspect(const char *path, int64_t w, int64_t h)
 {
     if (w > MOST_ASPECT * h || h > MOST_ASPECT * w)
@@ -35,9 +49,8 @@ static weft_status check_aspect(const char *path, int64_t w, int64_t h)
     return WEFT_OK;
 }
 
-/* Preprocesses an image to (crop, crop, 3). */
-static weft_status preprocess(const weft_clip_processor *p, const char *path, const uint8_t *rgb,
-                              int64_t w, int64_t h, float *to)
+weft_status weft_clip_picture_pixels(const weft_clip_processor *p, const char *path,
+                                     const uint8_t *rgb, int64_t w, int64_t h, float *to)
 {
     WEFT_TRY(check_aspect(path, w, h));
     return weft_clip_processor_run(p, rgb, w, h, to);
@@ -48,7 +61,7 @@ weft_status weft_clip_picture_file(const weft_clip_processor *p, const char *pat
     uint8_t *rgb;
     int64_t w, h;
     WEFT_TRY(weft_picture_load(path, &rgb, &w, &h));
-    const weft_status_code status = preprocess(p, path, rgb, w, h, to);
+    const weft_status_code status = weft_clip_picture_pixels(p, path, rgb, w, h, to);
     weft_free(rgb);
     return status;
 }
@@ -80,7 +93,7 @@ weft_status weft_clip_picture_frame(const weft_clip_processor *p, const weft_can
     WEFT_TRY(WEFT_NEW(rgb, size->height * size->width * 3, "a frame"));
     weft_clip_to_u8(frame, 1, size->height, size->width, false, rgb);
     const weft_status_code status =
-        preprocess(p, "the frame before", rgb, size->width, size->height, to);
+        weft_clip_picture_pixels(p, "the frame before", rgb, size->width, size->height, to);
     weft_free(rgb);
     return status;
 }

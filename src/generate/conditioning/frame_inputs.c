@@ -288,20 +288,22 @@ weft_status_code weft_frame_source_box(void *frame_source, const int64_t first[3
     return WEFT_OK;
 }
 
-weft_status weft_picture_load(const char *path, uint8_t **rgb, int64_t *width, int64_t *height)
+/* Copies the first frame that is shown at `start` seconds or later. Closes the reader. */
+static weft_status take_picture(weft_video_reader *reader, const char *name, double start,
+                                uint8_t **rgb, int64_t *width, int64_t *height)
 {
-    weft_video_reader *reader;
+    const double fps = weft_video_reader_info(reader)->fps, slack = fps > 0 ? 0.5 / fps : 0.01;
     weft_video_frame f;
     bool got = false;
-    WEFT_TRY(
-        weft_video_reader_open(path, &(weft_video_options){.format = WEFT_VIDEO_RGB24}, &reader));
     weft_status_code status = WEFT_OK;
-    WEFT_GO(weft_video_reader_next(reader, &f, &got));
+    do
+        WEFT_GO(weft_video_reader_next(reader, &f, &got));
+    while (got && f.seconds + slack < start);
     if (!got)
         WEFT_GO(
-            weft_error(WEFT_MSG_VIDEO_UNREADABLE, WEFT_AT(.file = path), "the file has no frame"));
+            weft_error(WEFT_MSG_VIDEO_UNREADABLE, WEFT_AT(.file = name), "the file has no frame"));
     uint8_t *to = weft_alloc(f.width * f.height * 3);
-    WEFT_GO(WEFT_ALLOCATED(to, "%s: a frame", path));
+    WEFT_GO(WEFT_ALLOCATED(to, "%s: a frame", name));
     for (int64_t y = 0; y < f.height; y++)
         memcpy(to + y * f.width * 3, f.plane[0] + y * f.stride[0], (size_t)f.width * 3);
     *rgb = to;
@@ -310,6 +312,31 @@ weft_status weft_picture_load(const char *path, uint8_t **rgb, int64_t *width, i
 out:
     weft_video_reader_close(reader);
     return status;
+}
+
+static const weft_video_options picture = {.format = WEFT_VIDEO_RGB24};
+
+weft_status weft_picture_load(const char *path, uint8_t **rgb, int64_t *width, int64_t *height)
+{
+    weft_video_reader *reader;
+    WEFT_TRY(weft_video_reader_open(path, &picture, &reader));
+    return take_picture(reader, path, 0, rgb, width, height);
+}
+
+weft_status weft_picture_load_memory(const void *bytes, int64_t size, const char *name,
+                                     uint8_t **rgb, int64_t *width, int64_t *height)
+{
+    weft_video_reader *reader;
+    WEFT_TRY(weft_video_reader_open_memory(bytes, size, name, &picture, &reader));
+    return take_picture(reader, name, 0, rgb, width, height);
+}
+
+weft_status weft_picture_load_source(const weft_video_source *from, const char *name,
+                                     double start, uint8_t **rgb, int64_t *width, int64_t *height)
+{
+    weft_video_reader *reader;
+    WEFT_TRY(weft_video_reader_open_source(from, name, &picture, &reader));
+    return take_picture(reader, name, start, rgb, width, height);
 }
 
 weft_status weft_picture_warn_resized(const char *path, const weft_canvas *canvas)

@@ -4,6 +4,7 @@
 #include "exec/execute.h"
 #include "exec/store/weights.h"
 #include "generate/conditioning/clip_preprocess.h"
+#include "graph/builder_helpers.h"
 #include "model/key_mapping.h"
 
 /* The folder of the encoder in a model's folder. */
@@ -36,9 +37,14 @@ weft_status weft_image_encoder_compile(const weft_backend *backend, weft_shape p
     ports.at[WEFT_PORT_VIDEO] = weft_input(s->graph, "in", WEFT_F32, pixels);
     weft_model_call(s->graph, &s->model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, false,
                     &ports);
-    weft_output(s->graph, "out", ports.at[WEFT_PORT_IMAGE]);
     WEFT_TRY(weft_graph_check(s->graph));
-    *made = weft_value_get(s->graph, ports.at[WEFT_PORT_IMAGE])->shape;
+    weft_value out = ports.at[s->embeds ? WEFT_PORT_POOLED : WEFT_PORT_IMAGE];
+    if (s->embeds)
+        out = weft_reshape(s->graph, out,
+                           WEFT_SHAPE(pixels.dim[0], 1, weft_value_get(s->graph, out)->shape.dim[1]));
+    weft_output(s->graph, "out", out);
+    WEFT_TRY(weft_graph_check(s->graph));
+    *made = weft_value_get(s->graph, out)->shape;
     return weft_program_compile(s->graph, &(weft_program_options){.backend = backend}, &s->program);
 }
 
@@ -74,6 +80,12 @@ weft_status weft_image_encoder_open(const weft_visual_condition_setup *setup, in
                             "this %s takes %" PRId64 " of width %" PRId64,
                             visual->image_tokens, made.dim[2], images, images > 1 ? "s" : "",
                             class_name, wanted.dim[1], wanted.dim[2]);
+}
+
+int64_t weft_image_encoder_bytes(const weft_image_encoder *s)
+{
+    return weft_program_bytes(s->program) + weft_program_plan(s->program)->source_bytes +
+           weft_clip_picture_bytes(&s->processor);
 }
 
 weft_status weft_image_encoder_bind(weft_image_encoder *s)

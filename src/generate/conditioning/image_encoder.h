@@ -15,6 +15,7 @@ typedef struct weft_image_encoder {
     weft_program *program; /* "in" (images,1,side,side,3) to "out" (images,tokens,width) */
     weft_store *store;
     int64_t side, images;
+    bool embeds; /* "out" is the vector of the image (images,1,width) */
     bool bound;
 } weft_image_encoder;
 
@@ -29,6 +30,8 @@ bool weft_image_encoder_there(const weft_visual_condition_setup *setup);
  * error of an encoder that does not fit the denoiser has the sizes of both. */
 weft_status weft_image_encoder_open(const weft_visual_condition_setup *setup, int images,
                                     weft_visual_condition *visual, weft_image_encoder *encoder);
+/* Bytes that a compiled encoder reserves with its weights, and to read an image. */
+int64_t weft_image_encoder_bytes(const weft_image_encoder *encoder);
 /* Reads the weights, once. */
 weft_status weft_image_encoder_bind(weft_image_encoder *encoder);
 void weft_image_encoder_free(weft_image_encoder *encoder);

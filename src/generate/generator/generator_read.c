@@ -465,7 +465,7 @@ static weft_status lay_sound(weft_generator *p)
                                 {"--video", o->visual.video != NULL},
                                 {"--control", o->visual.control != NULL},
                                 {"--feature-cache", o->cache && strcmp(o->cache, "off") != 0},
-                                {"--identity-image", o->identity.image != NULL}};
+                                {"--identity-image", o->identity.images > 0}};
     const char *given = weft_first_given(other, WEFT_COUNT(other));
     if (given)
         return weft_error(WEFT_MSG_MODEL_INPUT_UNSUPPORTED, WEFT_AT(.key = given),

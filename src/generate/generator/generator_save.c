@@ -205,13 +205,12 @@ out:
 static weft_status add_files(const weft_generator *p, json_t *to)
 {
     const weft_visual_inputs *g = &p->options.visual;
+    const weft_identity_inputs *who = &p->options.identity;
     const struct {
         const char *key, *path;
-    } file[] = {{"image", g->image},       {"last_image", g->last_image},
-                {"video", g->video},       {"control", g->control},
-                {"face", g->face},         {"before", g->before},
-                {"mask", g->mask},         {"identity", p->options.identity.image},
-                {"coarse", g->coarse.file}};
+    } file[] = {{"image", g->image},   {"last_image", g->last_image}, {"video", g->video},
+                {"control", g->control}, {"face", g->face},             {"before", g->before},
+                {"mask", g->mask},     {"coarse", g->coarse.file}};
     char hex[WEFT_HEX_BYTES], key[32];
     for (int i = 0; i < WEFT_COUNT(file); i++)
         if (file[i].path) {
@@ -223,12 +222,17 @@ static weft_status add_files(const weft_generator *p, json_t *to)
         WEFT_TRY(weft_file_identity(g->more_image[i], hex));
         WEFT_TRY(add(to, key, json_string(hex)));
     }
-    if (p->options.identity.image) {
+    for (int i = 0; i < who->images; i++) { /* the first one as in files of earlier versions */
+        snprintf(key, sizeof key, i ? "identity_%d" : "identity", i + 1);
+        WEFT_TRY(weft_file_identity(who->image[i], hex));
+        WEFT_TRY(add(to, key, json_string(hex)));
+    }
+    if (who->images) {
         WEFT_TRY(weft_folder_identity(p->inputs.identity.folder, hex));
         WEFT_TRY(add(to, "identity_module", json_string(hex)));
-        WEFT_TRY(add(to, "identity_scale", json_real(p->options.identity.scale)));
+        WEFT_TRY(add(to, "identity_scale", json_real(who->scale)));
     }
-    if (g->video || g->image || g->control || g->coarse.file || p->options.identity.image)
+    if (g->video || g->image || g->control || g->coarse.file || who->images)
         WEFT_TRY(add(to, "fit", json_integer(g->fit)));
     if (g->outpaint[0] || g->outpaint[1] || g->outpaint[2] || g->outpaint[3])
         WEFT_TRY(add(to, "outpaint",

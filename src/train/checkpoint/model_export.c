@@ -6,6 +6,7 @@
 #include "exec/store/weights.h"
 #include "model/adapter.h"
 #include "model/adapter_write.h"
+#include "model/encoders/identity_encoder.h"
 #include "train/config/run_model.h"
 #include "train/graph/student_levels.h"
 
@@ -100,6 +101,26 @@ static weft_status write_image_encoder(const weft_export *e, const char *folder)
         snprintf(path, sizeof path, "%s/%s", folder, processors[i]);
         if (weft_path_is_dir(from))
             WEFT_TRY(copy_files(from, path, of_model));
+    }
+    return WEFT_OK;
+}
+
+/* Copies the image encoder of the identity and its preprocessing into the folder of the identity
+ * encoder. */
+static weft_status write_identity_encoder(const weft_export *e, const char *folder)
+{
+    static const char *const processors[] = {"image_processor", "feature_extractor"};
+    const char *encoder = e->run->identity.image_encoder;
+    char from[1200], path[700], own[1024];
+    if (!e->models->identity_image_encoder.family || weft_comm_rank(e->comm) != 0)
+        return WEFT_OK;
+    snprintf(path, sizeof path, "%s/identity/" WEFT_IDENTITY_IMAGE_ENCODER, folder);
+    WEFT_TRY(copy_files(encoder, path, of_model));
+    snprintf(own, sizeof own, "%s/preprocessor_config.json", path);
+    for (int i = 0; i < WEFT_COUNT(processors) && !weft_path_exists(own); i++) {
+        snprintf(from, sizeof from, "%s/../%s/preprocessor_config.json", encoder, processors[i]);
+        if (weft_path_exists(from))
+            WEFT_TRY(copy_file(from, own));
     }
     return WEFT_OK;
 }
@@ -356,6 +377,7 @@ weft_status weft_export_write(const weft_export *e)
         snprintf(path, sizeof path, "%s/%s", folder, e->part[i].scope);
         WEFT_TRY(weft_part_save(e->store, e->graph, e->comm, &e->part[i], path, dtype_of(e)));
     }
+    WEFT_TRY(write_identity_encoder(e, folder));
     if (is_lora || !weft_run_trains_denoiser(e->models) || weft_comm_rank(e->comm) != 0)
         return WEFT_OK;
     return write_rest(e, folder);

@@ -22,7 +22,8 @@ typedef struct weft_export {
  * A denoiser: <out>/model, a pipeline folder in the diffusers layout:
  *   transformer/, text_encoder/, vae/   trained models, and copies of the other models
  *   scheduler/                          noise process
- *   identity/                           identity encoder, if it was trained
+ *   identity/                           identity encoder, if it was trained, and its image encoder
+ *                                       in identity/image_encoder
  *   weft.json                           clip size and text lengths of the training, for
  *                                       `weft generate`
  *   model_index.json                    written last

@@ -173,15 +173,23 @@ static weft_status add_pair(const weft_run *run, const weft_run_pair *pair, json
     const weft_run second = weft_run_pair_run(run, pair);
     weft_dataset *dataset;
     WEFT_TRY(weft_run_data_open(&second.data, &dataset));
-    /* the sets of a control or a preference have the key "pair"; others are control.NAME */
-    json_object_set_new(m, strchr(pair->key, '.') && !weft_run_prefers(run) ? pair->key : "pair",
-                        weft_hash_text(weft_dataset_fingerprint(dataset)));
+    json_t *hash = weft_hash_text(weft_dataset_fingerprint(dataset)),
+           *images = json_object_get(m, pair->key);
+    /* the sets of a control or a preference have the key "pair"; others are control.NAME. Sets of
+     * reference images are a list */
+    if (pair->kind != WEFT_PAIR_IDENTITY)
+        json_object_set_new(
+            m, strchr(pair->key, '.') && !weft_run_prefers(run) ? pair->key : "pair", hash);
+    else if (images)
+        json_array_append_new(images, hash);
+    else
+        json_object_set_new(m, pair->key, json_pack("[o]", hash));
     weft_dataset_close(dataset);
     return WEFT_OK;
 }
 
 /* Adds the contents of all further data sets that differ from the first one, and the image
- * encoder. */
+ * encoders. */
 static weft_status add_pairs(const weft_run *run, const weft_run_models *models, json_t *m)
 {
     weft_run_pair pair[WEFT_RUN_PAIRS];
@@ -190,6 +198,10 @@ static weft_status add_pairs(const weft_run *run, const weft_run_models *models,
     for (int i = 0; i < pairs; i++)
         if (pair[i].path != run->data.path)
             WEFT_TRY(add_pair(run, &pair[i], m));
+    if (models->identity_image_encoder.family) {
+        WEFT_TRY(hash_model(run->identity.image_encoder, &hash));
+        json_object_set_new(m, "identity_image_encoder", hash);
+    }
     if (!models->image_tokens)
         return WEFT_OK;
     WEFT_TRY(hash_model(run->control.image_encoder, &hash));
@@ -331,6 +343,8 @@ weft_status weft_provenance_check(const weft_run *run, const json_t *before, con
         {"control.background", "the clips of control.background changed"},
         {"control.mask", "the clips of control.mask changed"},
         {"image_encoder", "the image encoder changed"},
+        {"identity.images", "the images of identity.images changed"},
+        {"identity_image_encoder", "the image encoder of identity changed"},
         {"base", "the initial weights changed (files or config)"},
         {"teacher", "the model of distill.teacher changed (weights or config)"},
         {"fake_score", "the model of distill.fake_weights changed (weights or config)"},

@@ -41,6 +41,7 @@ static weft_status copy_model(weft_run_places *p, weft_run_model *model)
 {
     WEFT_TRY(copy_input(p, &model->weights));
     WEFT_TRY(copy_input(p, &model->connectors));
+    WEFT_TRY(copy_input(p, &model->image_encoder));
     return copy_input(p, &model->tokenizer);
 }
 

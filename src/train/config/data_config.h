@@ -9,6 +9,12 @@ typedef enum weft_run_embeddings {
     WEFT_EMBEDDINGS_CACHED,
     WEFT_EMBEDDINGS_STEP
 } weft_run_embeddings;
+/* What an image encoder returns of the first frames of a data set. */
+typedef enum weft_image_features_kind {
+    WEFT_FEATURES_OF_FRAME,  /* second-to-last hidden states of the frame as cropped for the clip */
+    WEFT_FEATURES_PATCHES,   /* second-to-last hidden states of the image in its own size */
+    WEFT_FEATURES_EMBEDDING, /* vector of the image in its own size */
+} weft_image_features_kind;
 /* Form of a transformer's training samples. */
 typedef enum weft_run_samples { WEFT_FROM_LATENTS, WEFT_FROM_PIXELS } weft_run_samples;
 typedef struct weft_run_data {
@@ -30,9 +36,10 @@ typedef struct weft_run_data {
      * this key in the data set `rest`; NULL: none (train/graph/run_pair.h). Not keys */
     int64_t given_frames;
     const char *rest;
-    /* Folder of an image encoder of the first frames (train/graph/run_pair.h); NULL: none. Not a
-     * key */
+    /* Folder of an image encoder of the first frames (train/graph/run_pair.h), and its features;
+     * NULL: none. Not keys */
     const char *image_encoder;
+    weft_image_features_kind image_features;
     bool group_reads; /* ranks with the same samples read each sample once and exchange them */
 } weft_run_data;
 

@@ -9,6 +9,7 @@
 #include "model/adapter_write.h"
 #include "model/critics/patchgan.h"
 #include "model/registry.h"
+#include "train/config/identity_config.h"
 #include "train/config/packing_config.h"
 #include "transform/sharding/mesh_keys.h"
 
@@ -147,14 +148,21 @@ static const weft_section text_section = {
 static const weft_key identity_keys[] = {
     MODEL_KEYS,
     F64(weft_run_model, dropout, "dropout", "0.1", "",
-        "share of samples without the image; its product with caption_dropout is the share "
+        "share of samples without the images; its product with caption_dropout is the share "
         "without any conditioning, which trains the unconditional branch",
         0, 1),
+    {"images", WEFT_KEY_STRING_LIST, offsetof(weft_run_model, images), "[]", "",
+     "data sets with reference images of the clips, under the keys of data.path; a set may lack "
+     "clips, but each clip needs an image of some set. Empty: the clip's first frame"},
+    {"image_encoder", WEFT_KEY_STRING, offsetof(weft_run_model, image_encoder), "", "",
+     "folder of a CLIP image encoder (CLIPVisionModel, CLIPVisionModelWithProjection or "
+     "CLIPModel), which is frozen; config.features chooses its features. Empty: the identity "
+     "encoder reads the autoencoder's latents"},
 };
 static const weft_section identity_section = {
     "identity",
-    "identity encoder; its tokens of a clip's first frame are added to the tokens of the text, for "
-    "`weft generate --identity-image`",
+    "identity encoder; its tokens of reference images, or of a clip's first frame, are added to "
+    "the tokens of the text, for `weft generate --identity-image`",
     sizeof(weft_run_model), identity_keys, WEFT_COUNT(identity_keys)};
 
 static const weft_key lpips_keys[] = {
@@ -856,6 +864,7 @@ weft_status weft_run_check(const weft_run *run, const char *path)
     WEFT_TRY(weft_distill_check(run, path));
     WEFT_TRY(weft_preference_check(run, path));
     WEFT_TRY(weft_control_check(run, path));
+    WEFT_TRY(weft_identity_check(run, path));
     WEFT_TRY(weft_sound_check(run, path));
     return check_trainable(run, path);
 }

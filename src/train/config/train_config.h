@@ -70,8 +70,10 @@ typedef struct weft_run_model {
     const char *tokenizer;  /* file or folder; "": in or next to `weights` */
     const char *connectors; /* folder of text connectors; "": next to `weights` */
     int64_t length;         /* tokens of a caption; 0: from the transformer or the encoder */
-    /* Identity encoders: share of samples whose reference image is dropped. */
+    /* Identity encoders: share of samples whose reference images are dropped. */
     double dropout;
+    weft_string_list images;   /* data sets of reference images; empty: a clip's first frame */
+    const char *image_encoder; /* folder of the frozen encoder of images; "": latents are read */
 } weft_run_model;
 bool weft_run_model_given(const weft_run_model *model);
 

@@ -61,7 +61,7 @@ static weft_status encoding_bytes(const weft_run *run, const weft_run_models *mo
         int64_t needed = 0;
         if (!weft_run_pair_cached(&pair[i]))
             continue;
-        WEFT_TRY(weft_run_pair_stage(&pair[i], stage, &own));
+        WEFT_TRY(weft_run_pair_stage(run, &pair[i], stage, &own));
         const weft_status_code status = weft_latents_bytes(&other, &second, &own, exec, &needed);
         weft_run_pair_stage_free(&pair[i], &own);
         WEFT_TRY(status);

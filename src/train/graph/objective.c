@@ -10,6 +10,7 @@
 #include "train/graph/control.h"
 #include "train/graph/denoiser_call.h"
 #include "train/graph/distillation.h"
+#include "train/graph/identity_inputs.h"
 #include "train/graph/packed_rows.h"
 #include "train/graph/preference.h"
 #include "train/graph/run_networks.h"
@@ -20,8 +21,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const weft_call forward = {WEFT_CALL_FORWARD, WEFT_STREAM_ALONE},
-                       encode = {WEFT_CALL_ENCODE, WEFT_STREAM_ALONE},
+static const weft_call encode = {WEFT_CALL_ENCODE, WEFT_STREAM_ALONE},
                        decode = {WEFT_CALL_DECODE, WEFT_STREAM_ALONE};
 
 static weft_model_size pixels_of(const weft_bucket *b)
@@ -102,21 +102,6 @@ int64_t weft_run_tokens(const weft_run_models *m, const weft_bucket *b)
            (s.width / m->patch.factor[2]);
 }
 
-/* Appends identity tokens of x's first frame to the text tokens. Dropped samples get zeros. */
-static void add_identity(weft_graph *g, const weft_run *run, const weft_run_models *m, weft_value x,
-                         weft_value key, weft_ports *p)
-{
-    const double scale = weft_noise_process_scale(weft_run_process(run), &run->noise);
-    weft_ports seen = weft_ports_none();
-    seen.at[WEFT_PORT_CONDITION] = weft_affine(g, weft_slice(g, x, 1, 0, 1), 1 / scale, 0);
-    weft_model_call(g, &m->identity, forward, true, &seen);
-    weft_value tokens = seen.at[WEFT_PORT_IMAGE];
-    if (run->identity.dropout > 0)
-        tokens = weft_mul(g, tokens,
-                          weft_sample_kept(g, key, WEFT_RNG_IDENTITY, run->identity.dropout, 3));
-    weft_text_conditioning_append(g, tokens, p);
-}
-
 /* Adds the load-balancing loss of a mixture of experts, and outputs its counts. */
 static weft_value add_balance(weft_graph *g, weft_value loss, const weft_ports *called)
 {
@@ -162,7 +147,7 @@ static weft_value denoiser_loss(weft_graph *g, const weft_run *run, const weft_r
         weft_text_conditioning_encode(g, &m->text, s->batch, m->text_frozen, &p);
     const weft_value key = weft_input(g, "batch.key", WEFT_I64, WEFT_SHAPE(s->batch));
     if (weft_run_uses_identity(m))
-        add_identity(g, run, m, x, key, &p);
+        weft_identity_inputs_append(g, run, m, x, key, &p);
     weft_value noise = weft_random_like(g, WEFT_OP_RANDOM_NORMAL, key, WEFT_RNG_NOISE, latents);
     const weft_value given = given_latents(g, run, m, &size, latents, x, key, &p);
     if (run->distill.method) {
@@ -524,35 +509,6 @@ static weft_status read_denoiser(const weft_run *run, const char *path, weft_run
                : WEFT_OK;
 }
 
-/* Reads the identity encoder, which is trained with the denoiser. Its tokens have the width of
- * text. */
-static weft_status read_identity(const weft_run *run, const char *path, weft_run_models *m)
-{
-    const weft_grid grid = weft_model_grid(&m->autoencoder);
-    const weft_model_size one = {1, 1, 1, 1, 1};
-    char who[600];
-    snprintf(who, sizeof who, "%.500s: identity", path);
-    const int64_t width = weft_model_takes(&m->denoiser, WEFT_PORT_TEXT)
-                              ? weft_model_shape(&m->denoiser, &one, WEFT_PORT_TEXT).dim[2]
-                              : 0;
-    const weft_model_use use = {WEFT_ROLE_IDENTITY_ENCODER, path, "identity", grid.channels, width};
-    WEFT_TRY(weft_run_model_read(&run->identity, &use, &m->identity));
-    const int64_t takes = weft_model_shape(&m->identity, &one, WEFT_PORT_CONDITION).dim[4];
-    if (takes != grid.channels)
-        return weft_error(WEFT_MSG_CONFIG_CONFLICT,
-                          WEFT_AT(.file = path, .key = "identity", WEFT_NUMBER(takes)),
-                          "the model takes latents of %" PRId64
-                          " channels, and the autoencoder has %" PRId64 " channels",
-                          takes, grid.channels);
-    if (!weft_grid_takes_frames(&grid, 1))
-        return weft_error(WEFT_MSG_CONFIG_CONFLICT, WEFT_AT(.file = path, .key = "identity"),
-                          "an image is one frame, and a latent frame of this autoencoder is of "
-                          "%" PRId64 "; use a causal autoencoder, such as AutoencoderKLWan",
-                          grid.factor[0]);
-    return weft_text_conditioning_check_append(
-        &m->denoiser, weft_model_shape(&m->identity, &one, WEFT_PORT_IMAGE).dim[2], who);
-}
-
 /* Rejects patterns that match no parameter, before data is read. */
 static weft_status check_trainable(const weft_run *run, const char *path, weft_run_models *m)
 {
@@ -658,7 +614,7 @@ weft_status weft_run_models_read(const weft_run *run, const char *path, weft_run
     else
         WEFT_TRY(weft_loss_nets_read(run, path, &m.losses));
     if (weft_run_model_given(&run->identity))
-        WEFT_TRY(read_identity(run, path, &m));
+        WEFT_TRY(weft_identity_inputs_read(run, path, &m));
     WEFT_TRY(read_network(run->distill.teacher, path, "distill.teacher", &m.teacher));
     WEFT_TRY(read_network(run->distill.fake_weights, path, "distill.fake_weights", &m.fake));
     weft_run_models_connect(&m);

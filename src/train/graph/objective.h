@@ -13,6 +13,10 @@ typedef struct weft_run_models {
     weft_model denoiser;         /* family NULL: the autoencoder is trained */
     weft_text_conditioning text; /* text encoders of the denoiser */
     weft_model identity;         /* trained with the denoiser; family NULL: none */
+    /* Frozen encoder of the identity's images, and the shape (1,1,1,rows,width) of its features;
+     * family NULL: `identity` reads latents */
+    weft_model identity_image_encoder;
+    weft_shape identity_features;
     weft_run_sound sound;        /* of a denoiser of video and sound */
     uint32_t text_frozen;        /* bit r: text encoder r is frozen */
     /* condition: first_frame on channels: the other frames are grey before they are encoded, as in
@@ -67,6 +71,7 @@ int64_t weft_run_tokens(const weft_run_models *models, const weft_bucket *bucket
  *                 (train/graph/control.h), with condition: control
  *   batch.image, batch.face, ...: of a model that moves a character
  *                 (train/graph/character_inputs.h)
+ *   batch.identity, batch.identity_given: reference images (train/graph/identity_inputs.h)
  *   batch.first_frame f32, like batch.latents: the first frame of each clip, followed by grey
  *                 frames, with grey_rest
  *   batch.sound, batch.with_sound, batch.sound_key: the sound (train/graph/sound_stream.h)

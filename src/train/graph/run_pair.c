@@ -1,6 +1,7 @@
 #include "train/graph/run_pair.h"
 
 #include "train/graph/character_inputs.h"
+#include "train/graph/identity_inputs.h"
 
 static int character_sets(const weft_run *run, weft_run_pair *pair)
 {
@@ -25,8 +26,8 @@ static int character_sets(const weft_run *run, weft_run_pair *pair)
     return count;
 }
 
-int weft_run_pairs_of(const weft_run *run, const weft_run_models *models,
-                      weft_run_pair pair[WEFT_RUN_PAIRS])
+/* The sets of the run's task. */
+static int sets_of(const weft_run *run, const weft_run_models *models, weft_run_pair *pair)
 {
     if (weft_run_prefers(run)) {
         *pair = (weft_run_pair){run->preference.rejected, "preference.rejected", "batch.rejected",
@@ -46,15 +47,46 @@ int weft_run_pairs_of(const weft_run *run, const weft_run_models *models,
     return 1;
 }
 
+/* The sets of reference images. */
+static int identity_sets(const weft_run *run, const weft_run_models *models, weft_run_pair *pair)
+{
+    const weft_string_list *images = &run->identity.images;
+    if (!weft_identity_inputs_given(run, models))
+        return 0;
+    const int count = images->count ? (int)images->count : 1;
+    for (int i = 0; i < count; i++)
+        pair[i] = (weft_run_pair){images->count ? images->item[i] : run->data.path,
+                                  images->count ? "identity.images" : "identity.image_encoder",
+                                  WEFT_IDENTITY_INPUT, WEFT_PAIR_IDENTITY,
+                                  .features = weft_identity_inputs_features(models)};
+    return count;
+}
+
+int weft_run_pairs_of(const weft_run *run, const weft_run_models *models,
+                      weft_run_pair pair[WEFT_RUN_PAIRS])
+{
+    const int count = sets_of(run, models, pair);
+    return count + identity_sets(run, models, pair + count);
+}
+
+/* Sets the image encoder of a pair, and its features. */
+static void set_encoder(const weft_run *run, const weft_run_pair *pair, weft_run_data *data)
+{
+    const char *folder = pair->kind == WEFT_PAIR_STILLS     ? run->control.image_encoder
+                         : pair->kind == WEFT_PAIR_IDENTITY ? run->identity.image_encoder
+                                                            : NULL;
+    data->image_encoder = folder && folder[0] ? folder : NULL;
+    data->image_features =
+        pair->kind == WEFT_PAIR_IDENTITY ? pair->features : WEFT_FEATURES_OF_FRAME;
+}
+
 weft_run weft_run_pair_run(const weft_run *run, const weft_run_pair *pair)
 {
     weft_run second = *run;
     second.data.path = pair->path;
     second.data.given_frames = pair->given_frames;
     second.data.rest = pair->rest;
-    second.data.image_encoder = pair->kind == WEFT_PAIR_STILLS && run->control.image_encoder[0]
-                                    ? run->control.image_encoder
-                                    : NULL;
+    set_encoder(run, pair, &second.data);
     return second;
 }
 
@@ -65,15 +97,39 @@ weft_run_models weft_run_pair_models(const weft_run_models *models)
     return second;
 }
 
-weft_status weft_run_pair_stage(const weft_run_pair *pair, const weft_train_stage *stage,
-                                weft_train_stage *own)
+/* The size with the fewest pixels of a frame. */
+static weft_bucket smallest(const weft_train_stage *stage)
+{
+    weft_bucket least = *weft_train_stage_bucket(stage, 0);
+    for (int i = 1; i < weft_train_stage_bucket_count(stage); i++) {
+        const weft_bucket *b = weft_train_stage_bucket(stage, i);
+        if (b->height * b->width < least.height * least.width)
+            least = *b;
+    }
+    return least;
+}
+
+/* Whether the sizes of a pair are of one frame. */
+static bool is_still(const weft_run_pair *pair)
+{
+    return pair->kind == WEFT_PAIR_STILLS || pair->kind == WEFT_PAIR_IDENTITY;
+}
+
+weft_status weft_run_pair_stage(const weft_run *run, const weft_run_pair *pair,
+                                const weft_train_stage *stage, weft_train_stage *own)
 {
     const int count = weft_train_stage_bucket_count(stage);
     weft_bucket *size;
     int64_t sizes = 0;
     *own = *stage;
-    if (pair->kind != WEFT_PAIR_STILLS)
+    if (!is_still(pair))
         return WEFT_OK;
+    if (pair->kind == WEFT_PAIR_IDENTITY && run->identity.image_encoder[0]) {
+        own->size = smallest(stage);
+        own->size.frames = 1;
+        own->buckets = (weft_section_list){0};
+        return WEFT_OK;
+    }
     own->size.frames = 1;
     if (!stage->buckets.count)
         return WEFT_OK;
@@ -93,6 +149,6 @@ weft_status weft_run_pair_stage(const weft_run_pair *pair, const weft_train_stag
 
 void weft_run_pair_stage_free(const weft_run_pair *pair, weft_train_stage *own)
 {
-    if (pair->kind == WEFT_PAIR_STILLS && own->buckets.count)
+    if (is_still(pair) && own->buckets.count)
         weft_free(own->buckets.item);
 }

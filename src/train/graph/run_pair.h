@@ -2,15 +2,19 @@
 #ifndef WEFT_TRAIN_GRAPH_RUN_PAIR_H
 #define WEFT_TRAIN_GRAPH_RUN_PAIR_H
 
+#include "model/encoders/identity_encoder.h"
 #include "train/graph/objective.h"
 
-enum { WEFT_RUN_PAIRS = 6 };
+enum { WEFT_RUN_PAIRS = 6 + WEFT_IDENTITY_MOST_IMAGES };
 
 typedef enum weft_pair_kind {
     WEFT_PAIR_LATENTS, /* latents of the clips */
     WEFT_PAIR_STILLS,  /* latents of the first frames, and tokens of an image encoder */
     WEFT_PAIR_FRAMES,  /* the frames, decoded in every step */
     WEFT_PAIR_MARKS,   /* the frames of masks, decoded in every step: how much is kept */
+    /* latents or features of reference images, of which samples may lack some
+     * (train/graph/identity_inputs.h) */
+    WEFT_PAIR_IDENTITY,
 } weft_pair_kind;
 
 typedef struct weft_run_pair {
@@ -18,6 +22,7 @@ typedef struct weft_run_pair {
     const char *key;   /* of the config */
     const char *input; /* of the training programs */
     weft_pair_kind kind;
+    weft_image_features_kind features; /* of WEFT_PAIR_IDENTITY with an image encoder */
     int64_t given_frames; /* only these first frames count; 0: all. Grey frames follow, */
     const char *rest;     /* or the frames of the clips of this data set; NULL: none */
 } weft_run_pair;
@@ -25,7 +30,8 @@ typedef struct weft_run_pair {
 /* Whether the latents of a pair are in a cache. */
 static inline bool weft_run_pair_cached(const weft_run_pair *pair)
 {
-    return pair->kind == WEFT_PAIR_LATENTS || pair->kind == WEFT_PAIR_STILLS;
+    return pair->kind == WEFT_PAIR_LATENTS || pair->kind == WEFT_PAIR_STILLS ||
+           pair->kind == WEFT_PAIR_IDENTITY;
 }
 /* Fills `pair` and returns the number of sets. */
 int weft_run_pairs_of(const weft_run *run, const weft_run_models *models,
@@ -34,10 +40,11 @@ int weft_run_pairs_of(const weft_run *run, const weft_run_models *models,
  * which the first data set has. */
 weft_run weft_run_pair_run(const weft_run *run, const weft_run_pair *pair);
 weft_run_models weft_run_pair_models(const weft_run_models *models);
-/* Sets the training stage with the sizes of a pair: for WEFT_PAIR_STILLS one frame in each size.
- * Free with weft_run_pair_stage_free. */
-weft_status weft_run_pair_stage(const weft_run_pair *pair, const weft_train_stage *stage,
-                                weft_train_stage *own);
+/* Sets the training stage with the sizes of a pair: for images one frame in each size, and for
+ * features of reference images, which do not depend on it, one frame of the smallest size. Free
+ * with weft_run_pair_stage_free. */
+weft_status weft_run_pair_stage(const weft_run *run, const weft_run_pair *pair,
+                                const weft_train_stage *stage, weft_train_stage *own);
 void weft_run_pair_stage_free(const weft_run_pair *pair, weft_train_stage *own);
 
 #endif

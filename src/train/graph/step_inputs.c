@@ -1,3 +1,4 @@
+#include "train/graph/identity_inputs.h"
 #include "train/graph/step_inputs.h"
 
 #include "base/rng.h"
@@ -101,6 +102,9 @@ weft_status weft_inputs_fill(const weft_inputs *in, int64_t step, const weft_bat
         if (latents)
             fill_latents(in, latents, latents->data);
     }
+    weft_tensor *images = denoises ? find(user, WEFT_IDENTITY_INPUT) : NULL;
+    if (images && !in->models->identity_image_encoder.family)
+        fill_latents(in, images, images->data);
     if (to && !denoises)
         memcpy(to->data, batch->video, (size_t)(weft_shape_count(&to->shape) * 4));
     if (in->sound_floats)

@@ -14,7 +14,7 @@
 #include "model/key_mapping.h"
 #include "storage/storage_json.h"
 #include "train/config/run_model.h"
-#include "train/latents/character_tokens.h"
+#include "train/latents/image_features.h"
 #include "train/latents/latent_cache_folder.h"
 #include "train/latents/sound_latents.h"
 #include "train/monitor/data_report.h"
@@ -56,7 +56,7 @@ typedef struct encoding {
     float *embeddings;             /* (batch, floats) of the last captions */
     const weft_run_models *models; /* of the cache, with sound */
     weft_sound_latents sound;
-    weft_character_tokens image;
+    weft_image_features image;
     weft_paired_clips *rest; /* clips that follow given frames; NULL: none */
     float *joined;           /* a clip of given frames and `rest` */
     weft_store *store;
@@ -243,7 +243,7 @@ static weft_status plan_encoding(encoding *e, const weft_model *vae, const weft_
     if (e->models)
         WEFT_TRY(weft_sound_latents_plan(e->run, e->models, s, e->here.backend, &e->sound));
     if (e->models)
-        WEFT_TRY(weft_character_tokens_plan(e->run, e->models, e->here.backend, &e->image));
+        WEFT_TRY(weft_image_features_plan(e->run, e->models, e->here.backend, &e->image));
     for (int i = 0; text && i < text->encoders; i++)
         WEFT_TRY(weft_step_plan(weft_text_graph(e->run, text, i, e->batch), NULL, &e->here,
                                 &e->text[i]));
@@ -297,7 +297,7 @@ static void close_encoding(encoding *e)
         weft_step_free(&e->text[i]);
     weft_tokenizer_set_close(&e->tokenizers);
     weft_sound_latents_free(&e->sound);
-    weft_character_tokens_free(&e->image);
+    weft_image_features_free(&e->image);
     weft_paired_clips_close(e->rest);
     weft_free(e->joined);
     weft_free(e->embeddings);
@@ -321,7 +321,7 @@ weft_status weft_latents_bytes(const weft_run *run, const weft_run_models *model
     WEFT_GO(make_loader(&e, &l));
     const weft_loader_plan loader = weft_loader_plan_make(&l.config, l.rank, l.ranks, 3);
     *bytes = vae_bytes(&e) + text_bytes(&e) + weft_sound_latents_bytes(&e.sound) +
-             weft_character_tokens_bytes(&e.image) + joined_bytes(&e) + loader.bytes +
+             weft_image_features_bytes(&e.image) + joined_bytes(&e) + loader.bytes +
              loader.clip_bytes;
     if (run->data.rest) {
         int64_t read;
@@ -584,8 +584,10 @@ static weft_status encode_next(encoding *e, const float **latents, const char *c
         *captions = batch.caption;
     e->bucket = batch.bucket;
     if (e->apart && e->global[0] >= 0)
-        WEFT_TRY(weft_character_tokens_encode(&e->image, batch.video, e->size[batch.bucket].height,
-                                              e->size[batch.bucket].width));
+        WEFT_TRY(weft_image_features_encode(
+            &e->image, weft_loader_dataset(e->loader),
+            weft_dataset_at(weft_loader_dataset(e->loader), e->global[0]), batch.video,
+            e->size[batch.bucket].height, e->size[batch.bucket].width));
     e->latent_count = weft_shape_count(&e->latent) / e->batch;
     if (e->apart)
         e->done += fresh_samples(e, &batch);

@@ -77,6 +77,24 @@ static void put_prefixes(const weft_run_data *data, weft_buf *out)
     }
 }
 
+static const char *const features_names[] = {"tokens", "patches", "embedding"};
+
+/* The image encoder. Features of whole images also depend on the preprocessor_config.json of the
+ * folder around it. */
+static weft_status hash_image_encoder(XXH3_state_t *state, const weft_run_data *data)
+{
+    static const char *const around[] = {"image_processor", "feature_extractor"};
+    char path[1200];
+    WEFT_TRY(hash_weights(state, data->image_encoder));
+    for (int i = 0; i < WEFT_COUNT(around); i++) {
+        snprintf(path, sizeof path, "%s/../%s/preprocessor_config.json", data->image_encoder,
+                 around[i]);
+        if (data->image_features != WEFT_FEATURES_OF_FRAME && weft_path_exists(path))
+            WEFT_TRY(weft_hash_file(state, path));
+    }
+    return WEFT_OK;
+}
+
 static weft_status hash_shards(const weft_run_data *data, uint64_t *hash)
 {
     weft_dataset *dataset;
@@ -113,7 +131,7 @@ static weft_status cache_key(const weft_run *run, const weft_run_models *models,
     else if (run->data.given_frames)
         weft_buf_printf(&what, "first %" PRId64 " frames|", run->data.given_frames);
     if (run->data.image_encoder)
-        weft_buf_printf(&what, "image tokens|");
+        weft_buf_printf(&what, "image %s|", features_names[run->data.image_features]);
     if (models->text_precomputed)
         put_prefixes(&run->data, &what);
     if (run->precision == WEFT_PRECISION_TF32)
@@ -134,7 +152,7 @@ static weft_status cache_key(const weft_run *run, const weft_run_models *models,
     if (weft_run_has_sound(&models->sound))
         WEFT_GO(hash_weights(state, run->sound.autoencoder));
     if (run->data.image_encoder)
-        WEFT_GO(hash_weights(state, run->data.image_encoder));
+        WEFT_GO(hash_image_encoder(state, &run->data));
     for (int r = 0; models->text_precomputed && r < c->encoders; r++) {
         uint64_t text_hash;
         WEFT_GO(hash_weights(state, weft_run_text(run, r)->weights));
@@ -506,7 +524,7 @@ static weft_status are_pairs_complete(const weft_run *run, const weft_run_models
         if (!weft_run_pair_cached(&pair[i]))
             continue;
         const weft_run second = weft_run_pair_run(run, &pair[i]);
-        WEFT_TRY(weft_run_pair_stage(&pair[i], train_stage, &own));
+        WEFT_TRY(weft_run_pair_stage(run, &pair[i], train_stage, &own));
         const weft_status_code status = is_complete(&second, &second_models, &own, complete);
         weft_run_pair_stage_free(&pair[i], &own);
         WEFT_TRY(status);

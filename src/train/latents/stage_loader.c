@@ -9,6 +9,7 @@
 #include "train/latents/grey_latents.h"
 #include "train/latents/latent_cache.h"
 #include "train/monitor/data_report.h"
+#include "train/step/identity_images.h"
 
 #include <stdio.h>
 
@@ -214,7 +215,9 @@ static weft_status pair_bytes(const weft_run *run, const weft_run_models *m,
     weft_run_pair pair[WEFT_RUN_PAIRS];
     const int pairs = weft_run_pairs_of(run, m, pair);
     for (int i = 0; i < pairs; i++) {
-        int64_t own = latent_part_bytes(u, m);
+        int64_t own = pair[i].features ? weft_shape_count(&m->identity_features) *
+                                             (int64_t)sizeof(float)
+                                       : latent_part_bytes(u, m);
         if (!weft_run_pair_cached(&pair[i]))
             WEFT_TRY(clip_bytes(run, m, stage, &pair[i], &own));
         *bytes += own;
@@ -259,6 +262,7 @@ static weft_status open_pairs(const weft_train_context *c, weft_stage_state *s,
         }
         WEFT_TRY(weft_paired_clips_open(c->run, &pair[i], &s->clips[i]));
     }
+    WEFT_TRY(weft_identity_images_check(pair, s->pair, pairs, first));
     if (!weft_control_needs_grey(c->run, &c->models))
         return WEFT_OK;
     s->grey = weft_calloc(buckets, sizeof *s->grey);

@@ -20,7 +20,7 @@ static weft_status check_size(const weft_run_pair *pair, const weft_sample *samp
     if (!parts[0] || !parts[0]->shape || !parts[1] || !parts[1]->shape)
         return WEFT_OK; /* the loader reports them */
     const int32_t *has = parts[0]->shape->dim, *needs = parts[1]->shape->dim,
-                  frames = pair->kind == WEFT_PAIR_STILLS ? 1 : needs[0];
+                  frames = pair->kind == WEFT_PAIR_LATENTS ? needs[0] : 1;
     return has[0] == frames && has[1] == needs[1] && has[2] == needs[2]
                ? WEFT_OK
                : weft_error(
@@ -38,9 +38,12 @@ static weft_status check_all(const weft_paired_latents *l, const weft_run_pair *
     for (int64_t i = 0; i < weft_dataset_count(first); i++) {
         const weft_sample *sample = weft_dataset_at(first, i);
         const weft_sample *own = weft_pair_index_find(&l->index, sample->id);
+        if (!own && pair->kind == WEFT_PAIR_IDENTITY)
+            continue;
         if (!own)
             return weft_pair_index_lacks(l->source, l->key, sample);
-        WEFT_TRY(check_size(pair, sample, own));
+        if (!pair->features)
+            WEFT_TRY(check_size(pair, sample, own));
     }
     return WEFT_OK;
 }
@@ -70,6 +73,11 @@ void weft_paired_latents_close(weft_paired_latents *l)
     weft_pair_index_free(&l->index);
     weft_free(l->bytes.data);
     weft_free(l);
+}
+
+bool weft_paired_latents_has(const weft_paired_latents *l, uint64_t id)
+{
+    return weft_pair_index_find(&l->index, id) != NULL;
 }
 
 weft_status weft_paired_latents_read(weft_paired_latents *l, const char *suffix, uint64_t id,

@@ -12,11 +12,12 @@
 typedef struct weft_paired_latents weft_paired_latents;
 
 /* Opens the latent cache of `pair` (borrowed strings). Every sample of the cache `first` must be in
- * it in the same size, of WEFT_PAIR_STILLS in one frame; otherwise the error names the first one
- * that is not. */
+ * it in the same size, of images in one frame; otherwise the error names the first one that is
+ * not. Of WEFT_PAIR_IDENTITY samples may be absent, and features have no size. */
 weft_status weft_paired_latents_open(const char *folder, const weft_run_pair *pair,
                                      const weft_dataset *first, weft_paired_latents **latents);
 void weft_paired_latents_close(weft_paired_latents *latents); /* accepts NULL */
+bool weft_paired_latents_has(const weft_paired_latents *latents, uint64_t id);
 /* Reads the f32 part `part` of sample `id`, which must have `floats` elements, into `to`. */
 weft_status weft_paired_latents_read(weft_paired_latents *latents, const char *part, uint64_t id,
                                      int64_t floats, float *to);

@@ -7,7 +7,9 @@
 #include "exec/trace/timeline_file.h"
 #include "train/config/packing_config.h"
 #include "train/graph/packed_rows.h"
+#include "train/graph/identity_inputs.h"
 #include "train/graph/run_pair.h"
+#include "train/step/identity_images.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -103,11 +105,17 @@ static weft_status read_pairs(const weft_step_run *r, const weft_batch *batch, i
                           *tokens = kind == WEFT_PAIR_STILLS
                                         ? input_of(s, index, bucket, "batch.image_tokens")
                                         : NULL;
+        if (kind == WEFT_PAIR_IDENTITY)
+            continue;
         for (int64_t i = 0; to && i < batch->count; i++)
             WEFT_TRY(read_pair_item(r, batch, i, k, kind, WEFT_LATENT_PART, to));
         for (int64_t i = 0; tokens && i < batch->count; i++)
             WEFT_TRY(read_pair_item(r, batch, i, k, kind, WEFT_IMAGE_PART, tokens));
     }
+    const weft_tensor *images = input_of(s, index, bucket, WEFT_IDENTITY_INPUT);
+    if (images && batch->count)
+        WEFT_TRY(weft_identity_images_read(pair, s->pair, pairs, batch->id, batch->count, images,
+                                           input_of(s, index, bucket, WEFT_IDENTITY_GIVEN)));
     const int64_t floats = grey && batch->count ? weft_shape_count(&grey->shape) / batch->count : 0;
     for (int64_t i = 0; grey && i < batch->count; i++)
         memcpy((float *)grey->data + i * floats, s->grey[bucket], (size_t)floats * sizeof(float));

@@ -1,5 +1,5 @@
-/* Step distillation, preference tuning and control videos, compared with PyTorch
- * (tools/golden_distill.py): losses, gradient norms and weights of 20 steps, on one rank and on
+/* Step distillation, preference tuning, control videos and identity encoders, compared with PyTorch
+ * (tools/golden_distill.py, tools/golden_identity.py): losses, gradient norms and weights of 20 steps, on one rank and on
  * layouts of several, with ranks as threads. The step is built as in `weft train`:
  * weft_objective_make and weft_step_make. Results are close, not bitwise: the reference computes in
  * f64. A repeated layout is bitwise identical. */
@@ -108,6 +108,12 @@ static void read_run(golden *d)
         run->distill.method = WEFT_DISTILL_NONE;
         run->preference = (weft_preference_config){"given", number(d->json, NULL, "beta")};
     }
+    if (!strncmp(kind, "identity", 8)) {
+        run->distill.method = WEFT_DISTILL_NONE;
+        run->distill.interval = 1;
+        run->identity.class_name = run->identity.image_encoder = "given";
+        run->identity.dropout = number(d->json, NULL, "dropout");
+    }
     const bool moves = !strncmp(kind, "animate", 7) || !strncmp(kind, "replace", 7);
     if (!strncmp(kind, "control", 7) || !strncmp(kind, "vace", 4) || moves) {
         run->distill.method = WEFT_DISTILL_NONE;
@@ -155,6 +161,13 @@ static golden open_golden(const char *name)
     d.models.text = captions_of(&d.models.denoiser, text);
     const weft_stored_tensor *tokens = weft_tensors_find(d.tensors, "in.image_tokens");
     d.models.image_tokens = tokens ? tokens->dim[1] : 0;
+    const weft_stored_tensor *images = weft_tensors_find(d.tensors, "in.identity");
+    if (images) {
+        d.models.identity = model_at(&d, "identity");
+        d.models.identity_image_encoder = model_of("{\"_class_name\":\"CLIPVisionModel\"}");
+        d.models.identity_features = WEFT_SHAPE(1, 1, 1, images->dim[3], images->dim[4]);
+        d.run.identity.images.count = images->dim[1];
+    }
     weft_run_models_connect(&d.models);
     return d;
 }
@@ -254,6 +267,8 @@ static void fill(const job *j, const weft_step *step, int64_t s)
     fill_input(j, step, s, "batch.background", "in.background");
     fill_input(j, step, s, "batch.marks", "in.marks");
     fill_input(j, step, s, "batch.overlap", "in.overlap");
+    fill_input(j, step, s, "batch.identity", "in.identity");
+    fill_input(j, step, s, "batch.identity_given", "in.identity_given");
     fill_input(j, step, s, "batch.text", "in.text");
     fill_input(j, step, s, WEFT_EMPTY_CAPTION "text", "in.empty");
     fill_mask(step, "batch.text_mask");
@@ -630,6 +645,21 @@ Test(distillation, networks_of_other_sizes_on_layouts_are_those_of_the_reference
 Test(distillation, preferences_on_layouts_equal_the_reference)
 {
     expect_layouts("dpo", some, WEFT_COUNT(some));
+}
+
+/* One to three images of a sample, and a dropped share of the samples. */
+Test(distillation, identity_of_images_equals_the_reference)
+{
+    expect_reference("identity", "", 0, false);
+    expect_reference("identity_lora", "", 0, false);
+    expect_reference("identity_embedding", "", 0, false);
+}
+
+Test(distillation, identity_of_images_on_layouts_equals_the_reference)
+{
+    expect_layouts("identity", some, WEFT_COUNT(some));
+    expect_layouts("identity_lora", few, WEFT_COUNT(few));
+    expect_layouts("identity_embedding", few, WEFT_COUNT(few));
 }
 
 /* Wan Animate: the image, poses, faces and a background as the pipeline gives them. */
