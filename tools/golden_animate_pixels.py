@@ -151,4 +151,5 @@ def main():
               open(f"{OUT}/expected.json", "w"), indent=1)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -49,7 +49,7 @@ class Layer(torch.nn.Module):
 
 
 class Encoder(torch.nn.Module):
-    """Tokens (B,T K,W) of features (B,T,P,C): each image alone."""
+    """Tokens (B,T K,W) of features (B,T,P,C), or of latents (B,T,Y,X,C): each image alone."""
 
     def __init__(self, c):
         super().__init__()
@@ -58,7 +58,11 @@ class Encoder(torch.nn.Module):
         if c["features"] == "embedding":
             self.proj_embedding = torch.nn.Linear(c["in_channels"], self.count * self.width)
             return
-        self.proj_in, self.norm_in = torch.nn.Linear(c["in_channels"], c["dim"]), torch.nn.LayerNorm(c["dim"], eps=1e-6)
+        self.norm_in = torch.nn.LayerNorm(c["dim"], eps=1e-6)
+        if c["features"] == "latents":
+            self.conv_in, self.conv_out = (torch.nn.Conv3d(n, c["dim"], (1, 3, 3), padding=(0, 1, 1)) for n in (c["in_channels"], c["dim"]))
+        else:
+            self.proj_in = torch.nn.Linear(c["in_channels"], c["dim"])
         self.queries = torch.nn.Parameter(torch.zeros(self.count, c["dim"]))
         self.layers = torch.nn.ModuleList(Layer(c["dim"], c["num_heads"], c["ffn_dim"]) for _ in range(c["num_layers"]))
         self.proj_out = torch.nn.Linear(c["dim"], c["text_dim"])
@@ -66,7 +70,11 @@ class Encoder(torch.nn.Module):
     def of_image(self, x):
         if hasattr(self, "proj_embedding"):
             return self.norm_out(self.proj_embedding(x[:, 0]).unflatten(-1, (self.count, self.width)))
-        x, q = self.norm_in(self.proj_in(x)), self.queries.expand(len(x), -1, -1)
+        if hasattr(self, "conv_in"):
+            x = self.conv_out(functional.silu(self.conv_in(x.permute(0, 3, 1, 2)[:, :, None]))).flatten(2).transpose(1, 2)
+        else:
+            x = self.proj_in(x)
+        x, q = self.norm_in(x), self.queries.expand(len(x), -1, -1)
         for layer in self.layers:
             q = layer(x, q)
         return self.norm_out(self.proj_out(q))
@@ -124,6 +132,7 @@ def make(name, features, lora):
                    "grad_norms": norms, "reference": f"torch {torch.__version__}, f64"}, f, indent=1)
 
 
-make("identity", "patches", False)
-make("identity_lora", "patches", True)
-make("identity_embedding", "embedding", False)
+if __name__ == "__main__":
+    make("identity", "patches", False)
+    make("identity_lora", "patches", True)
+    make("identity_embedding", "embedding", False)
