@@ -10,16 +10,38 @@
 #include "train/config/run_model.h"
 #include "train/graph/student_levels.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
+/* Copies a file in pieces: pages of a mapped file would count as memory of the process. */
 static weft_status copy_file(const char *from, const char *to)
 {
-    weft_map map;
-    WEFT_TRY(weft_map_open(from, &map));
-    const weft_status_code status =
-        weft_file_write_atomic(to, map.data ? (const void *)map.data : "", map.bytes);
-    weft_map_close(&map);
+    enum { PIECE = 1 << 20 };
+    weft_file_writer writer;
+    weft_status_code status = WEFT_OK;
+    WEFT_TRY(weft_file_begin(&writer, to));
+    char *piece = weft_alloc(PIECE);
+    const int fd = open(from, O_RDONLY | O_CLOEXEC);
+    WEFT_GO(WEFT_ALLOCATED(piece, "%s", to));
+    int64_t got = fd < 0 ? -1 : PIECE;
+    while (got == PIECE) {
+        got = weft_read_at(fd, piece, PIECE, writer.bytes);
+        if (got < PIECE && errno)
+            got = -1;
+        if (got > 0)
+            WEFT_GO(weft_file_write(&writer, piece, got));
+    }
+    if (got < 0)
+        WEFT_GO(weft_error_errno(WEFT_AT(.file = from), "cannot read the file"));
+    WEFT_GO(weft_file_commit(&writer));
+out:
+    if (fd >= 0)
+        close(fd);
+    weft_free(piece);
+    weft_file_abort(&writer);
     return status;
 }
 
