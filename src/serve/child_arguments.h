@@ -4,7 +4,7 @@
 
 #include "serve/server_parts.h"
 
-enum { WEFT_CHILD_ARGUMENTS = 160, WEFT_CHILD_NUMBERS = 10, WEFT_CHILD_NUMBER = 32 };
+enum { WEFT_CHILD_ARGUMENTS = 192, WEFT_CHILD_NUMBERS = 10, WEFT_CHILD_NUMBER = 32 };
 
 /* The prompts of a batch, in the folder of all jobs. */
 #define WEFT_BATCH_LIST "batch.jsonl"

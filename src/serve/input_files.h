@@ -5,6 +5,7 @@
 #define WEFT_SERVE_INPUT_FILES_H
 
 #include "base/json.h"
+#include "model/encoders/identity_encoder.h"
 
 #include <xxhash.h>
 
@@ -15,8 +16,8 @@ typedef enum weft_request_input {
     WEFT_INPUT_CONTROL,    /* control video */
     WEFT_INPUT_FACE,       /* face that a character gets */
     WEFT_INPUT_MASK,       /* selects the part of a video or control to generate */
-    WEFT_INPUT_IDENTITY,   /* person or thing that the video shows */
-    WEFT_INPUTS
+    WEFT_INPUT_IDENTITY,   /* person or thing that the video shows; further images follow */
+    WEFT_INPUTS = WEFT_INPUT_IDENTITY + WEFT_IDENTITY_MOST_IMAGES
 } weft_request_input;
 
 typedef struct weft_input_kind {
@@ -39,6 +40,8 @@ typedef struct weft_upload {
 
 /* The input of a form's field; WEFT_INPUTS: none. */
 weft_request_input weft_input_find(const char *field);
+/* The input of the next file of a field that may be repeated; WEFT_INPUTS: none. */
+weft_request_input weft_input_after(weft_request_input input);
 /* Appends bytes to the upload, whose file is in `folder`. False: they cannot be stored. */
 bool weft_upload_write(weft_upload *upload, const char *folder, const char *bytes, size_t count);
 /* Sets `name` to the file's name in a job's folder, by its first bytes: "input.png". WEFT_E_ARG: it

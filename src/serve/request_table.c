@@ -59,7 +59,8 @@ static const weft_key keys[] = {
     {"strength", WEFT_KEY_F64, 0, "0", "",
      "share of the steps to run on `video`; 0: 0.8, or 1 with a mask", .min = 0, .max = 1},
     {"identity_image", WEFT_KEY_STRING, 0, "", "",
-     "image of the person or thing that the video shows, only as a file of a form"},
+     "image of the person or thing that the video shows, only as a file of a form; repeated for "
+     "several images"},
     {"identity_scale", WEFT_KEY_F64, 0, "1", "", "strength of `identity_image`", .min = 0,
      .max = 10},
     {"fit", WEFT_KEY_ENUM, 0, "stretch", "", "how images of another aspect ratio are resized",

@@ -28,6 +28,18 @@ static bool append_field(weft_serve_request *r, const char *key, const char *byt
     return ok;
 }
 
+/* The upload of a part of the field of `input`. Files of a repeated field fill its inputs in
+ * sequence; `begins`: the part is the first one of its file. */
+static weft_upload *upload_of(weft_serve_request *r, weft_request_input input, bool begins)
+{
+    if (!begins)
+        return &r->uploads[r->receiving];
+    while (r->uploads[input].file && weft_input_after(input) < WEFT_INPUTS)
+        input = weft_input_after(input);
+    r->receiving = input;
+    return &r->uploads[input];
+}
+
 static enum MHD_Result on_part(void *cls, enum MHD_ValueKind kind, const char *key,
                                const char *filename, const char *type, const char *encoding,
                                const char *data, uint64_t offset, size_t size)
@@ -41,7 +53,7 @@ static enum MHD_Result on_part(void *cls, enum MHD_ValueKind kind, const char *k
     const weft_request_input input = filename ? weft_input_find(key) : WEFT_INPUTS;
     if (input == WEFT_INPUTS)
         return append_field(r, key, data, size, offset) ? MHD_YES : MHD_NO;
-    weft_upload *u = &r->uploads[input];
+    weft_upload *u = upload_of(r, input, offset == 0);
     r->repeated = r->repeated || (offset == 0 && u->file);
     errno = 0;
     if (weft_upload_write(u, r->server->state, data, size))

@@ -25,6 +25,7 @@ struct weft_serve_request {
     struct MHD_PostProcessor *form; /* NULL: no form */
     json_t *fields;                 /* of the form: strings */
     weft_upload uploads[WEFT_INPUTS];
+    weft_request_input receiving; /* upload of the last part */
     int64_t received;
     bool too_large, refused; /* refused: an answer was queued before the body */
     int upload_error;        /* errno of a write that failed; 0: none */

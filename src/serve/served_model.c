@@ -6,6 +6,7 @@
 #include "diffusion/scheduler.h"
 #include "generate/conditioning/visual_condition.h"
 #include "generate/generator/generator_model.h"
+#include "model/encoders/identity_encoder.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -75,6 +76,18 @@ static void read_inputs(weft_served_model *m, const weft_generator_model *g)
         (!m->needs_control || m->needs_face) && !g->edit && !in_sections && !g->patch.caches;
 }
 
+/* Reads the maximum images of the identity encoder, if the folder exists. */
+static weft_status read_identity(weft_served_model *m, const char *folder)
+{
+    weft_model identity;
+    if (!weft_path_exists(folder))
+        return WEFT_OK;
+    WEFT_TRY(weft_model_open_as(folder, WEFT_ROLE_IDENTITY_ENCODER, &identity));
+    m->identity_images = weft_identity_encoder_images(&identity);
+    m->takes[WEFT_METHOD_IDENTITY] = true;
+    return WEFT_OK;
+}
+
 static weft_status read_needs(weft_served_model *m, const weft_generator_model *g)
 {
     const weft_frame_condition how = weft_model_takes_port(g->denoiser);
@@ -91,8 +104,9 @@ static weft_status read_needs(weft_served_model *m, const weft_generator_model *
     m->takes[WEFT_METHOD_SOUND] = g->sound.vae.family != NULL;
     m->takes[WEFT_METHOD_PERTURBED] = weft_model_takes(g->denoiser, WEFT_PORT_ATTENDED);
     m->takes[WEFT_METHOD_CONTROL] = weft_model_takes(g->denoiser, WEFT_PORT_CONTROL_SCALE);
-    m->takes[WEFT_METHOD_IDENTITY] = weft_path_exists(identity);
+    const weft_status_code status = read_identity(m, identity);
     weft_free(identity);
+    WEFT_TRY(status);
     WEFT_TRY(weft_model_open_as(g->vae_folder, WEFT_ROLE_AUTOENCODER, &vae));
     m->takes[WEFT_METHOD_DECODER] = weft_model_decode_timestep(&vae);
     return WEFT_OK;
@@ -205,11 +219,11 @@ json_t *weft_served_model_json(const weft_served_model *m)
                "guidance_scale", m->guidance, "input_reference", m->takes_image,
                "needs_input_reference", m->needs_image);
     json_t *inputs = json_pack(
-        "{s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:o*}", "last_image", m->takes_last_image,
+        "{s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:I, s:o*}", "last_image", m->takes_last_image,
         "needs_last_image", m->needs_last_image, "video", m->takes_video, "control",
         m->takes_control, "needs_control", m->needs_control, "needs_face", m->needs_face, "mask",
         m->takes_video || (m->takes_control && !m->needs_control), "identity_image",
-        m->takes[WEFT_METHOD_IDENTITY], "options", weft_method_json(m->takes));
+        m->takes[WEFT_METHOD_IDENTITY], "identity_images", (json_int_t)m->identity_images, "options", weft_method_json(m->takes));
     if (json && inputs)
         json_object_update(json, inputs);
     json_decref(inputs);

@@ -25,6 +25,7 @@ typedef struct weft_served_model {
      * background and needs a mask */
     bool needs_face;
     bool takes[WEFT_METHOD_NEEDS]; /* options */
+    int64_t identity_images;       /* maximum images of an identity; 0: none */
     weft_compute compute;          /* defaults of requests; the caller sets it */
 } weft_served_model;
 

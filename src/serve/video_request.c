@@ -194,6 +194,25 @@ static weft_status need_file(const weft_served_model *m, weft_request_input inpu
                       m->name, what);
 }
 
+/* The images of an identity. */
+static weft_status check_identities(const weft_served_model *m, const char *const *f)
+{
+    int64_t images = 0;
+    for (int i = WEFT_INPUT_IDENTITY; i < WEFT_INPUTS; i++)
+        images += f[i] != NULL;
+    if (images && !m->takes[WEFT_METHOD_IDENTITY])
+        return weft_request_refuse("identity_image", NULL,
+                                   "the model %s takes no identity image; remove the field",
+                                   m->name);
+    return images <= m->identity_images
+               ? WEFT_OK
+               : weft_request_refuse("identity_image", NULL,
+                                     "the model %s takes up to %" PRId64
+                                     " images of an identity, and %" PRId64
+                                     " are given; send fewer files",
+                                     m->name, m->identity_images, images);
+}
+
 /* The files that the model takes, and the ones that need another. */
 static weft_status check_inputs(const weft_served_model *m, const video_values *v)
 {
@@ -213,10 +232,7 @@ static weft_status check_inputs(const weft_served_model *m, const video_values *
                                    "the model %s takes no control video; send it as the field "
                                    "video, or remove it",
                                    m->name);
-    if (f[WEFT_INPUT_IDENTITY] && !m->takes[WEFT_METHOD_IDENTITY])
-        return weft_request_refuse("identity_image", NULL,
-                                   "the model %s takes no identity image; remove the field",
-                                   m->name);
+    WEFT_TRY(check_identities(m, f));
     if (!f[WEFT_INPUT_IMAGE] && m->needs_image)
         return need_file(m, WEFT_INPUT_IMAGE, "start from an image");
     if (!f[WEFT_INPUT_LAST_IMAGE] && m->needs_last_image)

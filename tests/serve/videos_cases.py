@@ -326,6 +326,49 @@ def a_character_is_moved():
     s.stop()
 
 
+def images_of_an_identity():
+    """Files of the repeated field are the images of `weft generate`, in their order."""
+    here, parts = os.path.join(SRC, "tests/golden/identity"), os.path.join(SRC, "tests/golden/pipelines/wan_animate")
+    shutil.copytree(here + "/patches", "who/identity")
+    shutil.copytree(here + "/image_encoder", "who/identity/image_encoder")
+    shutil.copytree(here + "/transformer", "who/transformer")
+    for part in "vae", "text_encoder", "tokenizer", "scheduler":
+        shutil.copytree(f"{parts}/{part}", "who/" + part)
+    with open("who/model_index.json", "w") as f:
+        json.dump({"_class_name": "WanPipeline", "transformer": ["diffusers", "WanTransformer3DModel"]}, f)
+    names = ["front/walk", "side/walk", "front/jump", "stills/walk"]
+    files = [open(f"{here}/{name}.png", "rb").read() for name in names]
+    s = Server(models=("who=who", "wan=" + MODEL))
+    facts = {m["id"]: [m["identity_image"], m["identity_images"]] for m in s.call("GET", "/capabilities")["models"]}
+    assert facts == {"who": [True, 3], "wan": [False, 0]}, facts
+    small = dict(VIDEO, model="who", frames=9, steps=2, size="32x32", guidance_scale=1)
+    def body(images, **values):
+        data, head = form(dict(small, **values))
+        cut = len(b"--xyzxyz--\r\n")
+        for image in images:
+            data = data[:-cut] + form({}, more={"identity_image": image})[0]
+        return data, head
+    def refused(images, word, field="identity_image", **values):
+        for path in "/v1/jobs", "/v1/videos", "/v1/jobs/price":
+            answer = s.error(400, "request-invalid", "POST", path, *body(images, **values))
+            assert answer["param"] == field and word in answer["message"], answer
+    refused(files, "up to 3")
+    refused(files[:1], "no identity", model="wan")
+    refused([files[0], b"text"], "PNG", "identity_image_2")
+    for count in 1, 3:
+        assert s.call("POST", "/v1/jobs/price", *body(files[:count]))["seconds"] > 0
+        job = s.call("POST", "/v1/videos", *body(files[:count]))["id"]
+        assert s.finish(job)[0]["status"] == "completed", s.call("GET", "/v1/jobs/" + job)
+        for i in range(count):
+            field = "identity_image" + (f"_{i + 1}" if i else "")
+            assert s.raw("GET", f"/v1/jobs/{job}/inputs/{field}")[2] == files[i], field
+        own = [word for name in names[:count] for word in ("--identity-image", f"{here}/{name}.png")]
+        subprocess.run([os.environ["WEFT"], "generate", "--model", "who", "--prompt", VIDEO["prompt"], "--frames", "9", "--height", "32", "--width", "32",
+                        "--steps", "2", "--guidance-scale", "1", "--out", "own.mp4", *own], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        assert s.content(job)[1] == open("own.mp4", "rb").read(), count
+    s.stop()
+
+
 def further_options():
     """Options of `weft generate` for windows, schedules, guidance and families: listed for the models that take them, part of the
     price, refused before a job exists, and with the video of the same command."""

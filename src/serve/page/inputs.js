@@ -3,6 +3,12 @@
 
 const IMAGES = ['image/png', 'image/jpeg', 'image/webp'], VIDEOS = ['video/mp4', 'video/webm'];
 const has = (name) => Boolean(files[name]) && isLegal(INPUTS.find((input) => input.name === name));
+// Image i of an identity, from 0, which needs the image before.
+function identityInput(i) {
+  const nameOf = (k) => 'identity_image' + (k ? `_${k + 1}` : '');
+  return { name: nameOf(i), key: nameOf(i), title: i ? `Identity ${i + 1}` : 'Identity', types: IMAGES,
+    legal: (m) => m.identity_images > i && (!i || has(nameOf(i - 1))) };
+}
 // `key`: name in a stored request. `legal`: whether the model takes the file, with the other files.
 const INPUTS = [
   { name: 'input_reference', key: 'image', title: 'First frame', types: IMAGES, legal: (m) => m.input_reference },
@@ -10,7 +16,7 @@ const INPUTS = [
   { name: 'video', key: 'video', title: 'Video to change', types: [...IMAGES, ...VIDEOS], legal: (m) => m.video && (m.needs_face || !(m.control && files.control)) },
   { name: 'control', key: 'control', title: 'Control video', types: [...IMAGES, ...VIDEOS], legal: (m) => m.control && (m.needs_face || !files.video) },
   { name: 'face', key: 'face', title: 'Face', types: [...IMAGES, ...VIDEOS], legal: (m) => m.needs_face },
-  { name: 'identity_image', key: 'identity_image', title: 'Identity', types: IMAGES, legal: (m) => m.identity_image },
+  ...[...Array(16).keys()].map((i) => identityInput(i)),
   { name: 'mask', key: 'mask', title: 'Mask', types: [...IMAGES, ...VIDEOS], legal: (m) => m.mask && (has('video') || (has('control') && !m.needs_face)) },
 ];
 let files = {}; // by name; files that the model does not take stay for another model
