@@ -414,3 +414,103 @@ Test(api_generate, allocator)
     cr_expect(!p.foreign);
     cr_expect_eq(p.blocks, 0, "%lld blocks remain", (long long)p.blocks);
 }
+
+/* ---- images of an identity ------------------------------------------------------------------ */
+
+enum { LATENTS = 3 * 4 * 4 * 4 };
+
+static float *latents_of(const char *source, const char *name)
+{
+    static float values[LATENTS];
+    char path[600];
+    unsigned char head[10];
+    snprintf(path, sizeof path, "%s/tests/golden/identity/%s.npy", source, name);
+    FILE *file = fopen(path, "rb");
+    cr_assert(file && fread(head, 1, 10, file) == 10, "%s", path);
+    cr_assert_eq(fseek(file, 10 + head[8] + 256 * head[9], SEEK_SET), 0);
+    cr_assert_eq(fread(values, sizeof *values, LATENTS, file), LATENTS);
+    fclose(file);
+    return values;
+}
+
+static weft_status_code keep_latents(void *user, int64_t prompt, const int64_t *dim,
+                                     const float *values)
+{
+    (void)prompt, (void)dim;
+    memcpy(user, values, LATENTS * sizeof *values);
+    return WEFT_OK;
+}
+
+/* Runs the model with the images of `options`, and compares the latents with diffusers. */
+static void expect_identity(const char *source, weft_generate_options *options, const char *name)
+{
+    static float made[LATENTS], noise[LATENTS];
+    static const char *const prompts[] = {"a red cat walks &amp; sleeps"};
+    static const uint64_t seeds[] = {1};
+    weft_generate_request request = WEFT_INIT(weft_generate_request);
+    weft_generate_callbacks callbacks = WEFT_INIT(weft_generate_callbacks);
+    weft_video_generator *g = NULL;
+    double off = 0, most = 0;
+    OK(weft_video_generator_open(in_folder("who"), options, NULL, &g));
+    OK(weft_video_generator_bind(g));
+    memcpy(noise, latents_of(source, "noise"), sizeof noise);
+    request.count = request.noises = 1;
+    request.prompt = prompts;
+    request.seed = seeds;
+    request.noise = noise;
+    callbacks.user = made;
+    callbacks.latents = keep_latents;
+    OK(weft_video_generator_run(g, &request, &callbacks));
+    const float *wanted = latents_of(source, name);
+    for (int i = 0; i < LATENTS; i++) {
+        off = fmax(off, fabs((double)made[i] - (double)wanted[i]));
+        most = fmax(most, fabs((double)wanted[i]));
+    }
+    cr_expect_leq(off, 1e-4 * most, "%s is off by %g", name, off / most);
+    weft_video_generator_free(g);
+}
+
+Test(api_generate, images_of_an_identity)
+{
+    const char *given = getenv("SRC"), *source = given ? given : ".";
+    char command[2400], *from = realpath(source, NULL), front[600], side[600];
+    const char *more[] = {side, side, side};
+    weft_generate_options options = WEFT_INIT(weft_generate_options);
+    weft_video_generator *g = NULL;
+    cr_assert(from);
+    snprintf(command, sizeof command,
+             "cd '%s' && mkdir who && cd who && golden='%s/tests/golden' && "
+             "cp -r $golden/identity/patches identity && "
+             "cp -r $golden/identity/image_encoder identity && "
+             "ln -s $golden/identity/transformer . && for part in vae text_encoder tokenizer "
+             "scheduler; do ln -s $golden/pipelines/wan_animate/$part .; done && "
+             "echo '{\"_class_name\": \"WanPipeline\"}' >model_index.json",
+             folder, from);
+    cr_assert_eq(system(command), 0);
+    snprintf(front, sizeof front, "%s/tests/golden/identity/front/walk.png", from);
+    snprintf(side, sizeof side, "%s/tests/golden/identity/side/walk.png", from);
+    options.frames = 9;
+    options.height = options.width = 32;
+    options.steps = 4;
+    options.guidance = 3;
+    options.negative_prompt = "blurry";
+    options.identity = front;
+    expect_identity(from, &options, "latents_one");
+    options.more_identity = more;
+    options.more_identities = 1;
+    expect_identity(from, &options, "latents_two");
+    options.more_identities = 3; /* the model takes three images */
+    cr_expect_eq(weft_video_generator_open(in_folder("who"), &options, NULL, &g), WEFT_E_ARG);
+    more[0] = NULL;
+    options.more_identities = 1;
+    cr_expect_eq(weft_video_generator_open(in_folder("who"), &options, NULL, &g), WEFT_E_ARG);
+    more[0] = "/nowhere.png";
+    cr_expect_eq(weft_video_generator_open(in_folder("who"), &options, NULL, &g),
+                 WEFT_E_NOT_FOUND);
+    options.identity = NULL;
+    cr_expect_eq(weft_video_generator_open(in_folder("who"), &options, NULL, &g), WEFT_E_ARG);
+    options.more_identities = -1;
+    cr_expect_eq(weft_video_generator_open(in_folder("who"), &options, NULL, &g), WEFT_E_ARG);
+    cr_expect_eq(g, NULL);
+    free(from);
+}

@@ -141,8 +141,8 @@ refusals() {
         --identity-image front/walk.png --identity-image front/walk.png
     refuse file-not-found file=none.png key=--identity-image -- "${generate[@]}" patches --identity-image front/walk.png --identity-image none.png
     refuse model-not-found text~=image_encoder -- "${generate[@]}" "$golden/patches" --identity-image front/walk.png
-    refuse_run patches file-not-found key=identity.image_encoder -- --set identity.image_encoder=none
-    refuse_run patches model-unknown key=identity.image_encoder -- --set "identity.image_encoder=$models/text_encoder"
+    refuse_run patches file-not-found file=none text~=identity.image_encoder -- --set identity.image_encoder=none
+    refuse_run patches model-unknown text~=identity.image_encoder -- --set "identity.image_encoder=$models/text_encoder"
     refuse_run patches config-missing-key file=patches.yaml key=identity.image_encoder -- --set identity.image_encoder=
     refuse_run latents config-conflict file=latents.yaml key=identity.image_encoder -- --set "identity.image_encoder=$golden/image_encoder"
     refuse_run patches config-value file=patches.yaml key=identity.images value=4 -- --set "identity.images=[front, side, front, side]"
