@@ -44,7 +44,7 @@ json.dump({"architectures": ["CLIPVisionModelWithProjection"], "model_type": "cl
            "num_hidden_layers": layers, "num_attention_heads": 4, "image_size": side, "patch_size": 14}, open("clip/config.json", "w"))
 json.dump({"size": {"shortest_edge": side}, "crop_size": {"height": side, "width": side}}, open("clip/preprocessor_config.json", "w"))
 PY
-sed "/^stages/,\$d" dit.yaml >id.yaml
+sed "/^stages/,\$d; s/runs.dit/runs\/id/" dit.yaml >id.yaml
 cat >>id.yaml <<'Y'
 identity: {class: WeftIdentityEncoder, config: {num_tokens: 4, dim: 64, num_heads: 2}, image_encoder: clip, images: [front, side]}
 stages:
@@ -55,4 +55,29 @@ predicted() { python3 "$SRC/tests/train/estimate/compare_memory.py" "$WEFT" "$@"
 check "features to encode" predicted "features to encode" id.yaml
 check "features cached" predicted "features cached" id.yaml --set out=runs/id2
 check "embeddings to encode" predicted "embeddings to encode" id.yaml --set out=runs/id3 --set identity.config.features=embedding
+# While images are encoded, the image encoder is in memory, and its program needs the most here.
+generation_counts_the_encoder() {
+    needs "features to encode"
+    local picture
+    picture=$(find front -name '*.png' | head -1)
+    python3 -S - "$WEFT" "$picture" <<'P' || fail "generation"
+import json, os, re, subprocess, sys
+weft, picture = sys.argv[1:]
+def predicted(*options):
+    made = subprocess.run([weft, "estimate", "--model", "runs/id/model", "--steps", "1", "--json", *options], capture_output=True, text=True)
+    if made.returncode: sys.exit(made.stdout + made.stderr)
+    return json.loads(made.stdout)["peak_bytes"] / 2**20
+def measured(*options):
+    process = subprocess.Popen([weft, "generate", "--model", "runs/id/model", "--prompt", "x", "--steps", "1", "--out", "x.mp4", *options], stderr=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    if status: sys.exit(f"weft generate ends with {status}")
+    return usage.ru_maxrss / 1024
+images = ["--identity-image", picture] * 2
+more, own, weights = predicted(*images) - predicted(), measured(*images) - measured(), os.path.getsize("clip/model.safetensors") / 2**20
+print(f"images need {more:.1f} MiB more as predicted, {own:.1f} MiB measured; the image encoder has {weights:.1f} MiB of weights")
+if more < weights - 8: sys.exit("the image encoder is not in the prediction")
+if not re.search("/(asan|tsan)", weft) and own > more + 4: sys.exit("more memory than predicted")
+P
+}
+check generation generation_counts_the_encoder
 finish
