@@ -91,12 +91,41 @@ weft_cost weft_cost_conv(const weft_graph *g, const weft_node *node)
     return (weft_cost){.flops = 2 * per_output * count_of(g, y), .bytes = traffic(g, node)};
 }
 
+/* The op that made `v`, past ops that forward or convert values, or take a part of them. */
+static const weft_node *maker_of(const weft_graph *g, weft_value v)
+{
+    const weft_node *node = g->node[g->value[v.id].node];
+    while (node->in_count > 0 &&
+           (node->op == WEFT_OP_SLICE || node->op == WEFT_OP_STOP ||
+            weft_op_has(node->op, WEFT_TRAIT_FORWARDS) ||
+            weft_op_has(node->op, WEFT_TRAIT_CONVERTS)))
+        node = g->node[g->value[node->in[0].id].node];
+    return node;
+}
+
+/* Keys that a query attends to: of blocks that top_share chose, its share. Values decide how many
+ * blocks others choose, such as those of top_p: all are counted. */
+static int64_t keys_of(const weft_graph *g, const weft_node *node)
+{
+    const int64_t keys = g->value[node->in[1].id].shape.dim[1];
+    const bool is_gradient = node->op == WEFT_OP_BLOCK_ATTENTION_GRAD;
+    if (node->op != WEFT_OP_BLOCK_ATTENTION && !is_gradient)
+        return keys;
+    const weft_value chosen = node->in[is_gradient ? 6 : 3];
+    const weft_node *made = maker_of(g, chosen);
+    if (made->op != WEFT_OP_TOP_SHARE)
+        return keys;
+    const int64_t blocks = g->value[chosen.id].shape.dim[3];
+    const double share = ((const weft_attr_top_share *)made->attr)->share;
+    const int64_t count = (int64_t)(share * (double)blocks);
+    return (count > 0 ? count : 1) * (keys / blocks);
+}
+
 /* Forward: QK^T and PV. Backward: dV, dP, dQ, dK, and QK^T recomputed. Segments are counted as if
  * full. */
 weft_cost weft_cost_attention(const weft_graph *g, const weft_node *node)
 {
-    const weft_shape *k = &g->value[node->in[1].id].shape;
-    const int64_t pair = 2 * count_of(g, node->in[0]) * k->dim[1];
+    const int64_t pair = 2 * count_of(g, node->in[0]) * keys_of(g, node);
     const bool backward =
         node->op == WEFT_OP_ATTENTION_GRAD || node->op == WEFT_OP_BLOCK_ATTENTION_GRAD;
     return (weft_cost){.flops = pair * (backward ? 5 : 2), .bytes = traffic(g, node)};

@@ -44,6 +44,39 @@ Test(cost, attention_and_its_backward)
     weft_graph_free(g);
 }
 
+/* Two of five blocks of keys, of which top_share chose 0.4; all of those of top_p. */
+static void check_blocks(weft_op op, const void *how, int64_t keys)
+{
+    enum { QUERIES = 6, KEYS = 10, HEADS = 3, WIDTH = 4 };
+    const weft_shape shape = WEFT_SHAPE(1, QUERIES, HEADS, WIDTH),
+                     k_shape = WEFT_SHAPE(1, KEYS, HEADS, WIDTH);
+    weft_graph *g = weft_graph_create();
+    const weft_init init = {WEFT_INIT_NORMAL, 1};
+    const weft_value scores = weft_input(g, "scores", WEFT_F32, WEFT_SHAPE(1, HEADS, 2, 7));
+    weft_value in[4] = {weft_param(g, "q", WEFT_F32, shape, init),
+                        weft_param(g, "k", WEFT_F32, k_shape, init),
+                        weft_param(g, "v", WEFT_F32, k_shape, init)},
+               out[WEFT_MAX_OUTPUTS], grad[3];
+    in[3] = weft_slice(g, weft_emit(g, op, &scores, 1, how), 3, 1, 5);
+    const weft_attr_attention attr = {.scale = 0.5};
+    weft_emit_all(g, WEFT_OP_BLOCK_ATTENTION, in, 4, &attr, out);
+    weft_autodiff(g, weft_mean_all(g, out[0]), in, 3, grad);
+    cr_assert_eq(weft_graph_check(g), WEFT_OK, "%s", weft_error_message());
+    const int64_t product = 2 * QUERIES * HEADS * WIDTH * keys;
+    int count;
+    cr_expect_eq(flops_of(g, WEFT_OP_BLOCK_ATTENTION, &count), 2 * product);
+    cr_expect_eq(flops_of(g, WEFT_OP_BLOCK_ATTENTION_GRAD, &count), 5 * product);
+    cr_expect_eq(count, 1);
+    weft_graph_free(g);
+}
+
+Test(cost, chosen_blocks)
+{
+    check_blocks(WEFT_OP_TOP_SHARE, &(weft_attr_top_share){0.4}, 4);
+    check_blocks(WEFT_OP_TOP_SHARE, &(weft_attr_top_share){0.01}, 2);
+    check_blocks(WEFT_OP_TOP_P, &(weft_attr_top_p){0.4}, 10);
+}
+
 /* Bytes that a rank sends: all-reduce 2 (k-1)/k of the tensor, a ring shift the tensor. */
 Test(cost, collectives_by_their_closed_forms)
 {

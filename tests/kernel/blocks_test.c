@@ -31,8 +31,8 @@ static void choose(const blocks_case *b, uint64_t seed, int32_t flag[MOST_FLAGS]
         flag[i] = (int)weft_rng_below(&rng, 100) < b->percent && (i >= b->N || b->percent == 100);
 }
 
-/* In TF32, tensor cores differ from ref by the rounding of other weights only. Kernels in f32, as of
- * cpu and of wide heads, differ by the rounding of all operands. */
+/* In TF32, tensor cores differ from ref by the rounding of other weights only. Kernels in f32, as
+ * of cpu and of wide heads, differ by the rounding of all operands. */
 static double tolerance_of(const blocks_case *b, bool tf32)
 {
     const bool has_tf32 = !strcmp(harness_subjects[0].backend->name, "cuda") && b->D <= 128;

@@ -1,5 +1,6 @@
 /* Attention over chosen blocks and its gradients in f32 (attention_tiles.h). The rows of a block of
- * threads are of one block of queries, or of keys. Tiles of blocks that are not chosen are not read. */
+ * threads are of one block of queries, or of keys. Tiles of blocks that are not chosen are not
+ * read. */
 #include "kernel/cuda/kernels/attention_tiles.h"
 #include "kernel/cuda/kernels/chosen_tiles.h"
 

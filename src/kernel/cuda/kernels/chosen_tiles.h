@@ -1,6 +1,6 @@
 /* Tiles of the blocks that are chosen, in attention over blocks. `chosen` (B,H,M,N) is positive
- * where queries of block m attend to keys of block n. Neighbouring chosen blocks are a run, which is
- * cut into tiles: a tile may have rows of several blocks. */
+ * where queries of block m attend to keys of block n. Neighbouring chosen blocks are a run, which
+ * is cut into tiles: a tile may have rows of several blocks. */
 #ifndef WEFT_KERNEL_CUDA_KERNELS_CHOSEN_TILES_H
 #define WEFT_KERNEL_CUDA_KERNELS_CHOSEN_TILES_H
 

@@ -1,6 +1,6 @@
-/* Tiles of attention and its gradients on tensor cores: what a block computes of one tile of the side
- * that arrives, and the begin and end of its rows. A warp has m x 16 rows; `g` says which queries see
- * which keys. */
+/* Tiles of attention and its gradients on tensor cores: what a block computes of one tile of the
+ * side that arrives, and the begin and end of its rows. A warp has m x 16 rows; `g` says which
+ * queries see which keys. */
 #ifndef WEFT_KERNEL_CUDA_KERNELS_FLASH_TILES_H
 #define WEFT_KERNEL_CUDA_KERNELS_FLASH_TILES_H
 
@@ -301,8 +301,8 @@ DEV void dkv_begin(fragments *dk, fragments *dv, char *shared, const attention_a
     copy_rows(shared + FLASH_GRAD_ROWS * ROW, a->v, a, row, end, FLASH_GRAD_ROWS);
 }
 
-/* Adds a stage of queries to dk and dv of the keys from `row` on. `g`: which queries see which keys;
- * NULL: all of the stage see all. */
+/* Adds a stage of queries to dk and dv of the keys from `row` on. `g`: which queries see which
+ * keys; NULL: all of the stage see all. */
 DEV void dkv_tile(fragments *dk, fragments *dv, const char *shared, const char *q,
                   const attention_args *a, const segment *g, int32_t row, int32_t query)
 {
