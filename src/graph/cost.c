@@ -91,7 +91,7 @@ weft_cost weft_cost_conv(const weft_graph *g, const weft_node *node)
     return (weft_cost){.flops = 2 * per_output * count_of(g, y), .bytes = traffic(g, node)};
 }
 
-/* The op that made `v`, past ops that forward or convert values, or take a part of them. */
+/* The op that made `v`, past ops that forward, convert or slice values. */
 static const weft_node *maker_of(const weft_graph *g, weft_value v)
 {
     const weft_node *node = g->node[g->value[v.id].node];
@@ -103,8 +103,8 @@ static const weft_node *maker_of(const weft_graph *g, weft_value v)
     return node;
 }
 
-/* Keys that a query attends to: of blocks that top_share chose, its share. Values decide how many
- * blocks others choose, such as those of top_p: all are counted. */
+/* Keys that a query attends to: of blocks that top_share chose, its share. top_p and other ops
+ * choose a number that depends on values: all blocks are counted. */
 static int64_t keys_of(const weft_graph *g, const weft_node *node)
 {
     const int64_t keys = g->value[node->in[1].id].shape.dim[1];

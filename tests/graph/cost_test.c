@@ -44,7 +44,7 @@ Test(cost, attention_and_its_backward)
     weft_graph_free(g);
 }
 
-/* Two of five blocks of keys, of which top_share chose 0.4; all of those of top_p. */
+/* Of five blocks of keys, top_share chooses 0.4, which is two. With top_p all five count. */
 static void check_blocks(weft_op op, const void *how, int64_t keys)
 {
     enum { QUERIES = 6, KEYS = 10, HEADS = 3, WIDTH = 4 };

@@ -26,7 +26,7 @@ WEFT_KERNEL(weft_attention_blocks, attention_args, ATTENTION_THREADS)
     forward_end(&f, &a, r.row, r.end);
 }
 
-/* As weft_attention_delta_few. */
+/* Does for blocks what weft_attention_delta_few does. */
 WEFT_KERNEL(weft_attention_blocks_few, attention_args, ATTENTION_THREADS)
 {
     WEFT_SHARED(float, x, ROWS *PITCH);

@@ -87,7 +87,7 @@ DEV void sort_keys(uint32_t *keys, int32_t places)
         }
 }
 
-/* The first place whose sum of all keys up to it is at least `least`; `columns`: none. One thread
+/* The first place where the sum from place 0 on is at least `least`; `columns`: none. One thread
  * adds, in the order of the definition. */
 DEV int32_t place_of_sum(const uint32_t *keys, int32_t columns, double least)
 {

@@ -77,7 +77,7 @@ DEV int32_t seek_block(const chosen_tiles *t, int32_t from, int is)
     return t->count;
 }
 
-/* Goes on to the next tile, after one of `rows` rows. Returns 0 after the last. */
+/* Proceeds to the next tile, after one of `rows` rows. Returns 0 after the last. */
 DEV int next_tile(chosen_tiles *t, int32_t rows)
 {
     t->begin += rows;

@@ -1,7 +1,7 @@
 /* Attention over chosen blocks and its gradients on tensor cores (flash_tiles.h). A block of
- * threads has 64 rows of one block of queries, or of keys, and a warp 16. Tiles of the chosen blocks of the
- * other side arrive one after the other: the next one is copied while one is multiplied, also from
- * one run of blocks to the next. */
+ * threads has 64 rows of one block of queries, or of keys, and a warp 16. Tiles of the chosen
+ * blocks of the other side arrive in sequence: the next one is copied while one is multiplied, also
+ * from one run of blocks to the next. */
 #ifndef WEFT_KERNEL_CUDA_KERNELS_FLASH_BLOCKS_H
 #define WEFT_KERNEL_CUDA_KERNELS_FLASH_BLOCKS_H
 

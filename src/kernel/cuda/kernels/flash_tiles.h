@@ -1,5 +1,5 @@
-/* Tiles of attention and its gradients on tensor cores: what a block computes of one tile of the
- * side that arrives, and the begin and end of its rows. A warp has m x 16 rows; `g` says which
+/* Tiles of attention and its gradients on tensor cores: the work of a block for one tile of the side
+ * that arrives, and the begin and end of the block's rows. A warp has m x 16 rows; `g` says which
  * queries see which keys. */
 #ifndef WEFT_KERNEL_CUDA_KERNELS_FLASH_TILES_H
 #define WEFT_KERNEL_CUDA_KERNELS_FLASH_TILES_H
@@ -121,7 +121,7 @@ DEV void forward_tile(forward_sums *f, const char *q, const char *k, const atten
     accumulate(f->acc, s, shared_address(k + TILE * ROW), m);
 }
 
-/* Stores the queries [row, end) and their log-sum-exp; `shared` has room for them. */
+/* Stores the queries [row, end) and their log-sum-exp; `shared` has room for the queries. */
 DEV void forward_end(forward_sums *f, char *shared, const attention_args *a, int32_t row,
                      int32_t end, const int m)
 {
