@@ -95,10 +95,9 @@ weft_cost weft_cost_conv(const weft_graph *g, const weft_node *node)
 static const weft_node *maker_of(const weft_graph *g, weft_value v)
 {
     const weft_node *node = g->node[g->value[v.id].node];
-    while (node->in_count > 0 &&
-           (node->op == WEFT_OP_SLICE || node->op == WEFT_OP_STOP ||
-            weft_op_has(node->op, WEFT_TRAIT_FORWARDS) ||
-            weft_op_has(node->op, WEFT_TRAIT_CONVERTS)))
+    while (node->in_count > 0 && (node->op == WEFT_OP_SLICE || node->op == WEFT_OP_STOP ||
+                                  weft_op_has(node->op, WEFT_TRAIT_FORWARDS) ||
+                                  weft_op_has(node->op, WEFT_TRAIT_CONVERTS)))
         node = g->node[g->value[node->in[0].id].node];
     return node;
 }

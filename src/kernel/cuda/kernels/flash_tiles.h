@@ -1,6 +1,6 @@
-/* Tiles of attention and its gradients on tensor cores: the work of a block for one tile of the side
- * that arrives, and the begin and end of the block's rows. A warp has m x 16 rows; `g` says which
- * queries see which keys. */
+/* Tiles of attention and its gradients on tensor cores: the work of a block for one tile of the
+ * side that arrives, and the begin and end of the rows of the block. A warp has m x 16 rows; `g`
+ * says which queries see which keys. */
 #ifndef WEFT_KERNEL_CUDA_KERNELS_FLASH_TILES_H
 #define WEFT_KERNEL_CUDA_KERNELS_FLASH_TILES_H
 
