@@ -1,8 +1,8 @@
 #!/bin/bash
-# bench/drift.sh: brightness and background of long videos, in one piece and in blended windows. Trains the
-# demo's autoencoder and transformer on clips of 13 and of 41 frames, generates FRAMES frames in both ways
-# from SEEDS seeds of 8 prompts, and prints the drift of both, and of the clips of the training set and of
-# FOOTAGE, a folder of videos. DIR keeps models and videos; existing ones are not made again.
+# bench/drift.sh: brightness and background of long videos, in one piece and in blended windows. The demo's
+# autoencoder and transformer learn clips of 13 and of 41 frames. FRAMES frames are generated in both ways
+# from SEEDS seeds of 8 prompts. The table has the drift of both, of clips of the training set, and of
+# FOOTAGE, a folder of videos. DIR keeps models and videos for the next run.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 FOOTAGE=${FOOTAGE:+$(readlink -f "$FOOTAGE")} DIR=${DIR:+$(mkdir -p "$DIR" && readlink -f "$DIR")}
