@@ -21,12 +21,12 @@ test: test-deps
 check:
 	WEFT_TEST_CASE='$(F)' tests/run.sh $(O) $(T)
 # Sweeps that take minutes: every schedule of a pipeline with every axis, and random kills of a server.
-# The page in a browser, packages in empty systems, clusters of Slurm and Ray, and other programs'
-# servers of objects and of captions.
+# The page in a browser, packages in empty systems, clusters of Slurm and Ray, other programs' servers
+# of objects and of captions, and published weights.
 test-long:
 	WEFT_TEST_LONG=1 WEFT_TEST_TIMEOUT=$${WEFT_TEST_TIMEOUT-10800} tests/run.sh $(O) train/pipeline \
 		parity/gpu_long serve/page_long serve/kills_long dist/packages slurm_long ray_long peers_long \
-		model_server_long
+		model_server_long real_weights_long
 
 # The main job from nothing, into ./demo: installs what it needs, builds, trains, generates, reports.
 demo: deps
