@@ -1,5 +1,6 @@
 #include "train/step/paired_clips.h"
 
+#include "base/log.h"
 #include "comm/comm_world.h"
 #include "data/loader_buckets.h"
 #include "generate/conditioning/character.h"
@@ -170,8 +171,13 @@ weft_status weft_paired_clips_bytes(const weft_run *run, const char *path, const
     int64_t file = 0, pixels = 0;
     data.path = path;
     *bytes = 0;
-    if (weft_run_data_open(&data, &dataset) != WEFT_OK)
-        return WEFT_OK; /* no data yet; the run reports errors when it opens the set */
+    const weft_status_code status = weft_run_data_open(&data, &dataset);
+    if (status == WEFT_E_NOT_FOUND) { /* an estimate needs no data */
+        weft_warn_error(WEFT_MSG_ESTIMATE_MISSING,
+                        "the predicted memory is without the clips of this data set");
+        return WEFT_OK;
+    }
+    WEFT_TRY(status);
     for (int64_t i = 0; i < weft_dataset_count(dataset); i++) {
         const weft_part_data *video = weft_sample_video(weft_dataset_at(dataset, i));
         file = video && video->bytes > file ? video->bytes : file;

@@ -24,7 +24,8 @@ weft_status weft_paired_clips_check_all(weft_paired_clips *clips, const weft_dat
 /* Hash of the contents of the data set. */
 uint64_t weft_paired_clips_fingerprint(const weft_paired_clips *clips);
 /* Bytes that reading the clips of the data set `path` reserves: the largest file, frames of the
- * largest size in `size` (RGB), and the samples' index. `marks`: also a mask's frames as floats. */
+ * largest size in `size` (RGB), and the samples' index. `marks`: also a mask's frames as floats.
+ * A data set that does not exist is not counted, with a warning. */
 weft_status weft_paired_clips_bytes(const weft_run *run, const char *path, const weft_bucket *size,
                                     int sizes, bool marks, int64_t *bytes);
 void weft_paired_clips_close(weft_paired_clips *clips); /* accepts NULL */

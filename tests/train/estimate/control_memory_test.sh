@@ -41,4 +41,13 @@ check "a character, latents to encode" predicted "a character, latents to encode
 check "a character, latents cached" predicted "a character, latents cached" character.yaml --set out=runs/character2
 check "control on a port" predicted "control on a port" vace.yaml
 check "control on channels, latents cached" predicted "control on channels, latents cached" channels.yaml
+# An estimate needs no data, but names the sets whose memory it does not know.
+an_absent_set_is_named() {
+    local key
+    for key in face mask; do
+        "$WEFT" estimate character.yaml --set "control.$key=absent-$key" >estimate.log 2>&1 || { cat estimate.log; fail "weft estimate"; }
+        has_message estimate.log estimate-missing "text~=absent-$key" || { cat estimate.log; fail "no warning of control.$key"; }
+    done
+}
+check an_absent_set_is_named
 finish
