@@ -106,6 +106,14 @@ check chosen_blocks_of_nabla chosen_blocks Kandinsky5Transformer3DModel \
     'patch_size: [1, 1, 1], attention_type: nabla, attention_P: 0.5, attention_wT: 1, attention_wH: 1, attention_wW: 3'
 check chosen_blocks_of_longcat chosen_blocks LongCatVideoTransformer3DModel \
     'enable_bsa: true, bsa_params: {sparsity: 0.6, chunk_3d_shape_q: [3, 1, 2], chunk_3d_shape_k: [3, 1, 2]}'
+# A size without whole blocks is refused with the key of the size.
+partial_blocks_of_longcat() {
+    needs family_LongCatVideoTransformer3DModel
+    sed "s/^  config: {/&enable_bsa: true, bsa_params: {sparsity: 0.6, chunk_3d_shape_q: [3, 1, 2], chunk_3d_shape_k: [3, 1, 2]}, /" LongCatVideoTransformer3DModel.yaml >partial.yaml
+    "$WEFT" train partial.yaml --set out=runs/partial --set stages.0.frames=5 >partial.log 2>&1 && fail "not refused"
+    has_message partial.log model-shape text~=stages.0 text~=enable_bsa || { cat partial.log; fail "another message than expected"; }
+}
+check partial_blocks_of_longcat
 # An invalid mesh is refused with the number of ranks that it needs.
 refuse_ranks() { # ID [FIELD=VALUE...] -- ARGS...
     take_message "$@"

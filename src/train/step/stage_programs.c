@@ -33,9 +33,15 @@ static weft_status plan_bucket(weft_compiled_steps *cache, const weft_run *run,
 {
     weft_bucket part = *weft_train_stage_bucket(train_stage, bucket);
     const weft_run own = weft_train_stage_run(run, train_stage);
+    const int64_t index = train_stage - (const weft_train_stage *)run->train_stages.item;
+    char key[64];
     weft_graph *g;
     part.batch /= parts;
-    WEFT_TRY(weft_objective_make(&own, models, &part, &g));
+    weft_train_stage_bucket_key(train_stage, index, bucket, key);
+    const weft_status_code status = weft_objective_make(&own, models, &part, &g);
+    if (status != WEFT_OK && weft_error_class() == WEFT_MSG_MODEL_SHAPE)
+        return weft_error_add(status, "The clips have the size of %s in the config", key);
+    WEFT_TRY(status);
     return weft_compiled_steps_get(cache, g, &run->optimizer, exec, step);
 }
 
