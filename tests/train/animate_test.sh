@@ -167,6 +167,8 @@ spoiled_files() {
     ends_before_steps masks short config-value
     spoiled masks narrow narrow
     ends_before_steps masks narrow config-value
+    spoiled backgrounds narrow narrow
+    ends_before_steps backgrounds narrow config-value
 }
 check spoiled_files spoiled_files
 # Rank 1 has a clip that cannot be used among its first ones, and rank 0 among its last ones: no rank decodes the rest.

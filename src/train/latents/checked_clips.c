@@ -5,6 +5,7 @@
 #include "base/rng.h"
 #include "comm/comm_world.h"
 #include "train/latents/latent_cache_folder.h"
+#include "train/step/pair_index.h"
 #include "train/step/paired_clips.h"
 
 #include <stdio.h>
@@ -72,7 +73,7 @@ weft_status weft_checked_clips_ensure(const weft_run *run, const weft_run_models
     weft_run_pair pair[WEFT_RUN_PAIRS];
     const int pairs = weft_run_pairs_of(run, models, pair);
     for (int i = 0; i < pairs; i++)
-        if (!weft_run_pair_cached(&pair[i]))
+        if (!weft_run_pair_cached(&pair[i]) || weft_pair_index_framed(&pair[i]))
             WEFT_TRY(check(run, models, exec, folder, &pair[i]));
     return WEFT_OK;
 }

@@ -5,8 +5,9 @@
 #include "train/graph/run_pair.h"
 #include "train/step/train_step.h"
 
-/* Collective. Decodes the clips of all data sets that are not cached, unless an earlier start has
- * decoded them: the latent cache `folder` of the first data set remembers the contents of the sets.
+/* Collective. Checks masks and backgrounds, and decodes the clips of all data sets that are not
+ * cached, unless an earlier start has done so: the latent cache `folder` of the first data set
+ * remembers the contents of the sets.
  * WEFT_E_CANCELLED on all ranks if any rank was interrupted. */
 weft_status weft_checked_clips_ensure(const weft_run *run, const weft_run_models *models,
                                       const weft_exec_config *exec, const char *folder);

@@ -1,6 +1,8 @@
 #include "train/step/pair_index.h"
 
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct weft_pair_place {
     uint64_t id;
@@ -46,4 +48,23 @@ weft_status weft_pair_index_lacks(const char *path, const char *key, const weft_
                       "the data set has no usable clip \"%s\", which data.path has. Add the clip, "
                       "or remove the one of data.path.",
                       sample->key);
+}
+
+bool weft_pair_index_framed(const weft_run_pair *pair)
+{
+    return pair->kind == WEFT_PAIR_MARKS || !strcmp(pair->key, "control.background");
+}
+
+weft_status weft_pair_index_check_aspect(const char *path, const char *key,
+                                         const weft_sample *sample, const weft_sample *own)
+{
+    const double share = 0.02, /* sizes are rounded */
+        wide = (double)own->width * sample->height, high = (double)own->height * sample->width;
+    return fabs(wide - high) <= share * high || wide <= 0 || high <= 0
+               ? WEFT_OK
+               : weft_error(WEFT_MSG_CONFIG_VALUE,
+                            WEFT_AT(.file = path, .key = key, .value = sample->key),
+                            "the clip \"%s\" is %dx%d, and the clip of data.path is %dx%d, so "
+                            "they would be cropped at different places. Give both one aspect.",
+                            sample->key, own->width, own->height, sample->width, sample->height);
 }

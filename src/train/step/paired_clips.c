@@ -8,13 +8,11 @@
 #include "train/step/paired_latents.h"
 #include "video/clip.h"
 
-#include <math.h>
-
 struct weft_paired_clips {
     weft_dataset *dataset;
     const char *key, *source;
     double fps;
-    bool verify, marks;
+    bool verify, framed, decoded; /* decoded: by steps, not before */
     weft_pair_index index;
     weft_part_bytes bytes;
     float *frames; /* of a mask */
@@ -32,7 +30,8 @@ weft_status weft_paired_clips_open(const weft_run *run, const weft_run_pair *pai
                              .source = pair->path,
                              .fps = run->data.fps,
                              .verify = run->data.verify,
-                             .marks = pair->kind == WEFT_PAIR_MARKS};
+                             .framed = weft_pair_index_framed(pair),
+                             .decoded = !weft_run_pair_cached(pair)};
     WEFT_GO(weft_run_data_open(&second.data, &c->dataset));
     WEFT_GO(weft_pair_index_make(c->dataset, &c->index));
     *out = c;
@@ -79,21 +78,6 @@ static weft_status decode(weft_paired_clips *c, const weft_sample *s, const weft
                           s->key, c->source, c->key);
 }
 
-/* A mask of another aspect would be cropped at other places than its clip. */
-static weft_status check_aspect(const weft_paired_clips *c, const weft_sample *sample,
-                                const weft_sample *own)
-{
-    const double share = 0.02, /* sizes are rounded */
-        wide = (double)own->width * sample->height, high = (double)own->height * sample->width;
-    return !c->marks || fabs(wide - high) <= share * high || wide <= 0 || high <= 0
-               ? WEFT_OK
-               : weft_error(WEFT_MSG_CONFIG_VALUE,
-                            WEFT_AT(.file = c->source, .key = c->key, .value = sample->key),
-                            "the mask \"%s\" is %dx%d, and the clip of data.path is %dx%d. Give "
-                            "the mask the aspect of the clip.",
-                            sample->key, own->width, own->height, sample->width, sample->height);
-}
-
 weft_status weft_paired_clips_check(const weft_paired_clips *c, const weft_sample *sample,
                                     int64_t frames, const weft_sample **found)
 {
@@ -108,7 +92,8 @@ weft_status weft_paired_clips_check(const weft_paired_clips *c, const weft_sampl
                           " frames, and the clip of data.path is trained with %" PRId64
                           ". Give a longer clip, or remove the one of data.path.",
                           sample->key, has, frames);
-    WEFT_TRY(check_aspect(c, sample, own));
+    if (c->framed)
+        WEFT_TRY(weft_pair_index_check_aspect(c->source, c->key, sample, own));
     *found = own;
     return WEFT_OK;
 }
@@ -136,7 +121,7 @@ static weft_status check_some(weft_paired_clips *c, const weft_dataset *first,
         const int64_t frames =
             part && part->shape ? weft_grid_frames(grid, part->shape->dim[0]) : 1;
         WEFT_TRY(weft_paired_clips_check(c, sample, frames, &own));
-        if (i % ranks == rank)
+        if (c->decoded && i % ranks == rank)
             WEFT_TRY(try_decoding(c, own, frames));
     }
     return WEFT_OK;
