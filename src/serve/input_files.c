@@ -15,6 +15,7 @@ const weft_input_kind weft_input_kinds[WEFT_INPUTS] = {
     [WEFT_INPUT_CONTROL] = {"control", "control", "--control", "input-control", true},
     [WEFT_INPUT_FACE] = {"face", "face", "--face", "input-face", true},
     [WEFT_INPUT_MASK] = {"mask", "mask", "--mask", "input-mask", true},
+    [WEFT_INPUT_REFINE] = {"refine", "refine", "--refine", "input-refine", true},
 #define IDENTITY(i, end)                                                                           \
     [WEFT_INPUT_IDENTITY + (i)-1] = {"identity_image" end, "identity_image" end,                   \
                                      "--identity-image", "input-identity" end, false}

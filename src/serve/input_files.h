@@ -16,6 +16,7 @@ typedef enum weft_request_input {
     WEFT_INPUT_CONTROL,    /* control video */
     WEFT_INPUT_FACE,       /* face that a character gets */
     WEFT_INPUT_MASK,       /* selects the part of a video or control to generate */
+    WEFT_INPUT_REFINE,     /* coarse video that is refined */
     WEFT_INPUT_IDENTITY,   /* person or thing that the video shows; further images follow */
     WEFT_INPUTS = WEFT_INPUT_IDENTITY + WEFT_IDENTITY_MOST_IMAGES
 } weft_request_input;

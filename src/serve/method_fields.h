@@ -10,18 +10,20 @@
 
 /* The property of a model that an option needs. */
 typedef enum weft_method_need {
-    WEFT_METHOD_ANY,       /* nothing */
-    WEFT_METHOD_LEVELS,    /* a noise level per frame */
-    WEFT_METHOD_SECTIONS,  /* sections in sequence */
-    WEFT_METHOD_REASONING, /* reasoning frames */
-    WEFT_METHOD_STAGES,    /* latents of several sizes in sequence */
-    WEFT_METHOD_EXPERTS,   /* two transformers */
-    WEFT_METHOD_EMBEDDED,  /* an input for the guidance scale */
-    WEFT_METHOD_DECODER,   /* a decoder with a timestep as input */
-    WEFT_METHOD_IDENTITY,  /* an encoder of identity images */
-    WEFT_METHOD_SOUND,     /* sound with the video */
-    WEFT_METHOD_PERTURBED, /* self-attention that can be perturbed */
-    WEFT_METHOD_CONTROL,   /* control blocks */
+    WEFT_METHOD_ANY,        /* nothing */
+    WEFT_METHOD_LEVELS,     /* a noise level per frame */
+    WEFT_METHOD_SECTIONS,   /* sections in sequence */
+    WEFT_METHOD_REASONING,  /* reasoning frames */
+    WEFT_METHOD_STAGES,     /* latents of several sizes in sequence */
+    WEFT_METHOD_EXPERTS,    /* two transformers */
+    WEFT_METHOD_EMBEDDED,   /* an input for the guidance scale */
+    WEFT_METHOD_DECODER,    /* a decoder with a timestep as input */
+    WEFT_METHOD_IDENTITY,   /* an encoder of identity images */
+    WEFT_METHOD_SOUND,      /* sound with the video */
+    WEFT_METHOD_PERTURBED,  /* self-attention that can be perturbed */
+    WEFT_METHOD_CONTROL,    /* control blocks */
+    WEFT_METHOD_REFINEMENT, /* a pipeline that refines a coarse video */
+    WEFT_METHOD_BLOCKS,     /* block-sparse attention that can be turned on and off */
     WEFT_METHOD_NEEDS
 } weft_method_need;
 

@@ -12,6 +12,8 @@
 static const char *const window_modes[] = {"blend", "continue", "history", NULL};
 static const char *const orders[] = {"reverse", "forward", NULL};
 static const char *const first_steps[] = {"same", "double", NULL};
+static const char *const refined_frames[] = {"double", "same", NULL};
+static const char *const block_sparse[] = {"on", "off", "config", NULL};
 static const char *const fits[] = {"stretch", "crop", NULL};
 
 static const weft_key keys[] = {
@@ -54,6 +56,9 @@ static const weft_key keys[] = {
     {"control", WEFT_KEY_STRING, 0, "", "", "control video or image, only as a file of a form"},
     {"face", WEFT_KEY_STRING, 0, "", "",
      "video of a face that the character of input_reference gets, only as a file of a form"},
+    {"refine", WEFT_KEY_STRING, 0, "", "",
+     "coarse video that is enlarged and denoised again (LongCat-Video), only as a file of a form; "
+     "`frames` is the length of the refined video"},
     {"mask", WEFT_KEY_STRING, 0, "", "",
      "image or video, only as a file of a form: white is generated, black is kept"},
     {"strength", WEFT_KEY_F64, 0, "0", "",
@@ -105,6 +110,13 @@ static const weft_key keys[] = {
      "last steps, at even noise levels from 0.5 on, in place of the schedule's below 0.5; default: "
      "the model's own",
      .min = 0, .max = 10000},
+    {"refine_level", WEFT_KEY_F64, 0, "", "",
+     "noise level at which the refinement of `refine` begins; default: the model's own",
+     .min = 0.001, .max = 1},
+    {"refine_frames", WEFT_KEY_ENUM, 0, "double", "",
+     "frames of the refined video: twice those of `refine`, or as many", .choices = refined_frames},
+    {"block_sparse", WEFT_KEY_ENUM, 0, "config", "",
+     "block-sparse attention: on, off, or as the config of the model", .choices = block_sparse},
     {"decode_timestep", WEFT_KEY_F64, 0, "0", "", "timestep of decoding", .min = 0, .max = 1},
     {"decode_noise_scale", WEFT_KEY_F64, 0, "", "",
      "share of noise in the decoded latents; default: the timestep of decoding", .min = 0,

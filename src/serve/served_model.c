@@ -104,6 +104,8 @@ static weft_status read_needs(weft_served_model *m, const weft_generator_model *
     m->takes[WEFT_METHOD_SOUND] = g->sound.vae.family != NULL;
     m->takes[WEFT_METHOD_PERTURBED] = weft_model_takes(g->denoiser, WEFT_PORT_ATTENDED);
     m->takes[WEFT_METHOD_CONTROL] = weft_model_takes(g->denoiser, WEFT_PORT_CONTROL_SCALE);
+    m->takes[WEFT_METHOD_REFINEMENT] = how.refine_level > 0;
+    m->takes[WEFT_METHOD_BLOCKS] = g->denoiser->family->block_sparse != NULL;
     const weft_status_code status = read_identity(m, identity);
     weft_free(identity);
     WEFT_TRY(status);
@@ -189,6 +191,21 @@ static weft_status check_pixels(const weft_served_model *m, int i, int64_t pixel
                       pixels, step, nearest ? nearest : step);
 }
 
+weft_status weft_served_model_check_refined(const weft_served_model *m, bool same_frames,
+                                            const int64_t size[3])
+{
+    const bool odd = !same_frames && size[0] % 2;
+    const int64_t least = same_frames ? 2 : 4;
+    if (odd || size[0] < least)
+        return weft_error(WEFT_MSG_VIDEO_SIZE, WEFT_AT(.key = "frames", WEFT_NUMBER(size[0])),
+                          "a refined video has %s frames, at least %" PRId64 ", not %" PRId64
+                          "; send their number",
+                          same_frames ? "the coarse video's" : "twice the coarse video's", least,
+                          size[0]);
+    WEFT_TRY(check_pixels(m, 0, size[1]));
+    return check_pixels(m, 1, size[2]);
+}
+
 weft_status weft_served_model_check(const weft_served_model *m, const int64_t size[3])
 {
     char rule[32];
@@ -219,11 +236,12 @@ json_t *weft_served_model_json(const weft_served_model *m)
                "guidance_scale", m->guidance, "input_reference", m->takes_image,
                "needs_input_reference", m->needs_image);
     json_t *inputs = json_pack(
-        "{s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:I, s:o*}", "last_image", m->takes_last_image,
-        "needs_last_image", m->needs_last_image, "video", m->takes_video, "control",
-        m->takes_control, "needs_control", m->needs_control, "needs_face", m->needs_face, "mask",
-        m->takes_video || (m->takes_control && !m->needs_control), "identity_image",
-        m->takes[WEFT_METHOD_IDENTITY], "identity_images", (json_int_t)m->identity_images, "options", weft_method_json(m->takes));
+        "{s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:I, s:o*}", "last_image",
+        m->takes_last_image, "needs_last_image", m->needs_last_image, "video", m->takes_video,
+        "control", m->takes_control, "needs_control", m->needs_control, "needs_face",
+        m->needs_face, "mask", m->takes_video || (m->takes_control && !m->needs_control), "refine",
+        m->takes[WEFT_METHOD_REFINEMENT], "identity_image", m->takes[WEFT_METHOD_IDENTITY],
+        "identity_images", (json_int_t)m->identity_images, "options", weft_method_json(m->takes));
     if (json && inputs)
         json_object_update(json, inputs);
     json_decref(inputs);

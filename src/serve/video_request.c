@@ -122,8 +122,22 @@ static weft_status read_sides(const json_t *fields, int64_t size[3])
     return WEFT_OK;
 }
 
-static weft_status read_frames(const json_t *fields, const weft_served_model *m, double fps,
-                               int64_t *frames)
+/* How a coarse video is refined. */
+typedef struct refining {
+    bool on, same_frames;
+} refining;
+
+/* The frames of `seconds` that are nearest to a legal length. */
+static int64_t nearest_frames(const weft_served_model *m, refining r, double frames)
+{
+    if (!r.on)
+        return weft_grid_nearest_frames(&m->grid, (int64_t)fmax(1, round(frames)));
+    const double each = r.same_frames ? 1 : 2;
+    return (int64_t)(each * fmax(2, round(frames / each)));
+}
+
+static weft_status read_frames(const json_t *fields, const weft_served_model *m, refining r,
+                               double fps, int64_t *frames)
 {
     double seconds = 0;
     int64_t given = 0;
@@ -137,23 +151,26 @@ static weft_status read_frames(const json_t *fields, const weft_served_model *m,
     if (given)
         *frames = given;
     else if (seconds > 0) /* the nearest legal length */
-        *frames = weft_grid_nearest_frames(&m->grid, (int64_t)fmax(1, round(seconds * fps)));
+        *frames = nearest_frames(m, r, seconds * fps);
     return WEFT_OK;
 }
 
-static weft_status read_video_size(const json_t *fields, const weft_served_model *m, double fps,
-                                   int64_t size[3])
+/* fps: of the request; 0: the model's, or the rate of its refined videos. */
+static weft_status read_video_size(const json_t *fields, const weft_served_model *m, refining r,
+                                   double fps, int64_t size[3])
 {
     static const char *const names[] = {"frames", "height", "width"};
+    const double own = m->fps * (r.on && !r.same_frames ? 2 : 1);
     WEFT_TRY(read_sides(fields, size));
-    WEFT_TRY(read_frames(fields, m, fps, &size[0]));
+    WEFT_TRY(read_frames(fields, m, r, fps > 0 ? fps : own, &size[0]));
     for (int i = 0; i < 3; i++)
         if (!size[i])
             return weft_request_refuse(
                 names[i], NULL,
                 "the model has no trained size, so that the request must give frames (or seconds) "
                 "and size");
-    return weft_served_model_check(m, size);
+    return r.on ? weft_served_model_check_refined(m, r.same_frames, size)
+                : weft_served_model_check(m, size);
 }
 
 /* ---- the request ---------------------------------------------------------------------------- */
@@ -164,6 +181,7 @@ typedef struct video_values {
     int64_t size[3], steps, seed, preview;
     double guidance, fps, strength;
     weft_compute compute;
+    refining refining;
 } video_values;
 
 static weft_status read_sampler(const json_t *fields, const char **sampler)
@@ -213,11 +231,28 @@ static weft_status check_identities(const weft_served_model *m, const char *cons
                                      m->name, m->identity_images, images);
 }
 
+/* A coarse video is the whole input, with an image that begins the refined video. */
+static weft_status check_coarse(const weft_served_model *m, const char *const *f)
+{
+    if (!f[WEFT_INPUT_REFINE])
+        return WEFT_OK;
+    if (!m->takes[WEFT_METHOD_REFINEMENT])
+        return weft_request_refuse(
+            "refine", NULL, "the model %s refines no coarse video; remove the field", m->name);
+    for (int i = 0; i < WEFT_INPUTS; i++)
+        if (f[i] && i != WEFT_INPUT_REFINE && i != WEFT_INPUT_IMAGE && i < WEFT_INPUT_IDENTITY)
+            return weft_request_refuse(weft_input_kinds[i].field, NULL,
+                                       "the file cannot be combined with refine; send one of the "
+                                       "two");
+    return WEFT_OK;
+}
+
 /* The files that the model takes, and the ones that need another. */
 static weft_status check_inputs(const weft_served_model *m, const video_values *v)
 {
     const char *const *f = v->files;
     const char *source = f[WEFT_INPUT_VIDEO], *control = f[WEFT_INPUT_CONTROL];
+    WEFT_TRY(check_coarse(m, f));
     if (f[WEFT_INPUT_IMAGE] && !m->takes_image)
         return weft_request_refuse("input_reference", NULL,
                                    "the model %s takes no image; remove the field", m->name);
@@ -280,7 +315,7 @@ static weft_status read_values(const json_t *fields, const weft_served_model *m,
         v->preview = v->steps;
     WEFT_TRY(read_whole(fields, "seed", &v->seed));
     WEFT_TRY(read_number(fields, "guidance_scale", &v->guidance));
-    WEFT_TRY(read_video_size(fields, m, v->fps > 0 ? v->fps : m->fps, v->size));
+    WEFT_TRY(read_video_size(fields, m, v->refining, v->fps, v->size));
     WEFT_TRY(read_number(fields, "strength", &v->strength));
     return check_inputs(m, v);
 }
@@ -338,6 +373,22 @@ static void use_base(const json_t *base, video_values *v)
     v->compute = weft_compute_of(base);
 }
 
+/* Options of a refinement have no effect without a coarse video. */
+static weft_status read_refining(const json_t *fields, const json_t *base,
+                                 const char *const files[WEFT_INPUTS], refining *r)
+{
+    static const char *const own[] = {"refine_level", "refine_frames"};
+    const json_t *how = json_object_get(fields, own[1]), *before = json_object_get(base, own[1]);
+    const char *frames = json_string_value(how ? how : before);
+    *r = (refining){.on = files[WEFT_INPUT_REFINE], .same_frames = frames && *frames == 's'};
+    for (int i = 0; i < WEFT_COUNT(own) && !r->on; i++)
+        if (json_object_get(fields, own[i]))
+            return weft_request_refuse(own[i], NULL,
+                                       "the field has no effect without a coarse video; remove it, "
+                                       "or send refine");
+    return WEFT_OK;
+}
+
 weft_status weft_video_request_read(const json_t *fields, const json_t *base,
                                     const char *const files[WEFT_INPUTS],
                                     const weft_served_model *models, int count,
@@ -355,9 +406,10 @@ weft_status weft_video_request_read(const json_t *fields, const json_t *base,
                       .files = files,
                       .size = {m->size[0], m->size[1], m->size[2]},
                       .steps = 30,
-                      .guidance = m->guidance,
+                      .guidance = files[WEFT_INPUT_REFINE] ? 1 : m->guidance,
                       .fps = 0,
                       .compute = m->compute};
+    WEFT_TRY(read_refining(fields, base, files, &v.refining));
     if (base)
         use_base(base, &v);
     WEFT_TRY(read_values(fields, m, &v));

@@ -366,6 +366,47 @@ def images_of_an_identity():
         subprocess.run([os.environ["WEFT"], "generate", "--model", "who", "--prompt", VIDEO["prompt"], "--frames", "9", "--height", "32", "--width", "32",
                         "--steps", "2", "--guidance-scale", "1", "--out", "own.mp4", *own], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         assert s.content(job)[1] == open("own.mp4", "rb").read(), count
+
+def a_coarse_video_is_refined():
+    """LongCat-Video: the coarse video and an image that begins the refined video are the options of `weft generate`. The length is twice
+    that of the coarse video, and guidance is off by default."""
+    here = os.path.join(SRC, "tests/golden/pipelines/longcat")
+    read = lambda name: open(f"{here}/{name}.png", "rb").read()
+    s = Server(models=("longcat=" + here, "wan=" + MODEL))
+    models = {m["id"]: m for m in s.call("GET", "/capabilities")["models"]}
+    assert [models[name]["refine"] for name in ("longcat", "wan")] == [True, False], models
+    options = {name: {o["name"] for o in m["options"]} for name, m in models.items()}
+    own = {"refine_level", "refine_frames", "block_sparse"}
+    assert own <= options["longcat"] and not own & options["wan"], options
+    small = {key: value for key, value in VIDEO.items() if key not in ("guidance_scale", "frames", "seconds")} | dict(model="longcat", steps=20, size="48x32")
+    coarse = {"refine": read("refine_refine")}
+    def refused(code, field, more, **values):
+        for path in "/v1/jobs", "/v1/videos", "/v1/jobs/price":
+            answer = s.error(400, code, "POST", path, *form(dict(small, **values), more=more))
+            assert answer["param"] == field, answer
+    refused("request-invalid", "refine", coarse, model="wan", frames=9)
+    for field in "refine_level", "refine_frames":
+        refused("request-invalid", field, {}, frames=9, **{field: {"refine_level": 0.6, "refine_frames": "same"}[field]})
+    refused("request-invalid", "block_sparse", {}, model="wan", frames=9, block_sparse="on")
+    refused("request-invalid", "refine_level", coarse, frames=10, refine_level=1.5)
+    refused("video-size", "frames", coarse, frames=9)
+    refused("request-invalid", "frames", coarse)
+    for field in "video", "mask", "control", "face":
+        refused("request-invalid", field, dict(coarse, **{field: read("video_video")}), frames=10)
+    assert s.call("GET", "/v1/jobs")["data"] == []
+    price = lambda **values: s.call("POST", "/v1/jobs/price", *form(dict(small, **values), more=coarse))["seconds"]
+    assert price(frames=10) < price(frames=34) and price(frames=10) < price(frames=10, refine_level=0.9)
+    image = {"input_reference": read("image_refine_image")}
+    for path, sent, values, arguments in (
+            ("/v1/videos", coarse, dict(frames=10), ["--frames", "10"]),
+            ("/v1/jobs", coarse | image, dict(frames=5, refine_frames="same", refine_level=0.7, block_sparse="off"),
+             ["--frames", "5", "--refine-frames", "same", "--refine-level", "0.7", "--image", f"{here}/image_refine_image.png"])):
+        job = s.call("POST", path, *form(dict(small, **values), more=sent))["id"]
+        assert s.finish(job)[0]["status"] == "completed", s.call("GET", "/v1/jobs/" + job)
+        subprocess.run([os.environ["WEFT"], "generate", "--model", here, "--prompt", VIDEO["prompt"], "--height", "32", "--width", "48", "--steps", "20",
+                        "--refine", f"{here}/refine_refine.png", "--seed", str(VIDEO.get("seed", 0)), "--out", "own.mp4", *arguments],
+                       check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        assert s.content(job)[1] == open("own.mp4", "rb").read(), path
     s.stop()
 
 

@@ -329,17 +329,16 @@ static weft_status check_choices(const weft_args *args)
                    {"--sections", {"reverse", "forward"}},
                    {"--first-section-steps", {"same", "double"}}};
     for (int i = 0; i < WEFT_COUNT(choices); i++) {
-        const char *given = weft_args_string(args, choices[i].option),
-                   *const *word = choices[i].word;
+        const char *given = weft_args_string(args, choices[i].option), *const *word =
+                                                                           choices[i].word;
         bool known = false;
         for (int k = 0; k < WEFT_COUNT(choices->word) && word[k]; k++)
             known |= !strcmp(given, word[k]);
         if (!known)
-            return weft_error(WEFT_MSG_OPTION_INVALID,
-                              WEFT_AT(.key = choices[i].option, .value = given),
-                              "'%.80s' is unknown; use %s%s%s or %s", given,
-                              word[2] ? word[0] : "", word[2] ? ", " : "",
-                              word[2] ? word[1] : word[0], word[2] ? word[2] : word[1]);
+            return weft_error(
+                WEFT_MSG_OPTION_INVALID, WEFT_AT(.key = choices[i].option, .value = given),
+                "'%.80s' is unknown; use %s%s%s or %s", given, word[2] ? word[0] : "",
+                word[2] ? ", " : "", word[2] ? word[1] : word[0], word[2] ? word[2] : word[1]);
     }
     return WEFT_OK;
 }
