@@ -252,7 +252,6 @@ static weft_status check_inputs(const weft_served_model *m, const video_values *
 {
     const char *const *f = v->files;
     const char *source = f[WEFT_INPUT_VIDEO], *control = f[WEFT_INPUT_CONTROL];
-    WEFT_TRY(check_coarse(m, f));
     if (f[WEFT_INPUT_IMAGE] && !m->takes_image)
         return weft_request_refuse("input_reference", NULL,
                                    "the model %s takes no image; remove the field", m->name);
@@ -315,6 +314,7 @@ static weft_status read_values(const json_t *fields, const weft_served_model *m,
         v->preview = v->steps;
     WEFT_TRY(read_whole(fields, "seed", &v->seed));
     WEFT_TRY(read_number(fields, "guidance_scale", &v->guidance));
+    WEFT_TRY(check_coarse(m, v->files));
     WEFT_TRY(read_video_size(fields, m, v->refining, v->fps, v->size));
     WEFT_TRY(read_number(fields, "strength", &v->strength));
     return check_inputs(m, v);

@@ -112,8 +112,8 @@ for variant in image video kept; do
     check "longcat_${variant}_by_ranks_of_ring" by_ranks longcat $variant --parallel cp=2 --parallel context=ring
 done
 # Refinement, also after given frames, which are whole groups of latent frames.
-for axis in tp cp cfg; do check "longcat_refine_same_by_ranks_of_$axis" by_ranks longcat refine_same --parallel $axis=2; done
-for axis in fsdp cp; do check "longcat_refine_image_by_ranks_of_$axis" by_ranks longcat refine_image --parallel $axis=2; done
+for axis in tp cp fsdp cfg; do check "longcat_refine_same_by_ranks_of_$axis" by_ranks longcat refine_same --parallel $axis=2; done
+for axis in tp cp; do check "longcat_refine_image_by_ranks_of_$axis" by_ranks longcat refine_image --parallel $axis=2; done
 check longcat_refine_video_by_ranks_of_ring by_ranks longcat refine_video --parallel cp=2 --parallel context=ring
 check longcat_blocks_refine_image_by_ranks_of_cp by_ranks longcat_blocks refine_image --parallel cp=2
 # Families whose generation has no test of ranks of its own.
