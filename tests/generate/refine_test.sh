@@ -1,7 +1,7 @@
 #!/bin/bash
 # Both stages of LongCat-Video: a coarse video is generated and refined. The refined video has twice its frames at twice its rate.
-# Saved latents are decoded to the same frames, block-sparse attention by the option is that of the config, and a folder without a
-# scheduler prints its defaults. The values are those of golden files (pipelines_test.sh).
+# Saved latents are decoded to the same frames. The option of block-sparse attention has the effect of the config. A folder without a
+# scheduler prints its defaults. Golden files have the values (pipelines_test.sh).
 . "$SRC/tests/check.sh"
 . "$SRC/tests/messages.sh"
 export OMP_NUM_THREADS=1
@@ -26,13 +26,13 @@ frames_and_their_rate_double() {
     has_message double.log job-report "text~=guidance 1" sampler=euler steps=3 || fail_with double.log "steps without guidance"
 }
 check frames_and_their_rate_double
-# The frames before and after the video that complete blocks are left out.
+# The frames before and after the video that complete blocks are dropped.
 saved_latents_have_the_frames() {
     needs frames_and_their_rate_double
     refined saved --image "$image" --save-latents --frames-npy
     "$WEFT" generate --model "$folder/longcat" --decode-latents saved.latents.safetensors --frames-npy --out decoded.mp4 >decoded.log 2>&1 ||
         fail_with decoded.log "--decode-latents"
-    cmp saved.npy decoded.npy || fail "other frames than those of the saved latents"
+    cmp saved.npy decoded.npy || fail "other frames than the saved latents have"
     expect_video decoded 24/1,10
 }
 check saved_latents_have_the_frames

@@ -45,7 +45,7 @@ const char *weft_args_method_given(const weft_args *args, const weft_option *opt
      "model's own (LongCat-Video: 0.5)", \
      .group = "conditioning"}, \
     {"--refine-frames", "HOW", "double", \
-     "frames of the refined video; double: twice those of --refine, same: as many", \
+     "frames of the refined video; double: twice the frames of --refine, same: no new frames", \
      .group = "conditioning", .choices = "double same"}, \
     {"--fit", "HOW", "stretch", \
      "how images of another aspect ratio are resized; stretch (as the reference pipelines), or " \

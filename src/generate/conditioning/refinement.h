@@ -15,7 +15,7 @@
 /* The file with the coarse video, and how it is enlarged. */
 typedef struct weft_coarse_video {
     const char *file; /* NULL: none */
-    bool same_frames; /* the refined video has as many frames; false: twice as many */
+    bool same_frames; /* no new frames; false: the refined video has twice the frames */
 } weft_coarse_video;
 
 /* Frames of a refined video. Zero: the video is not refined. */

@@ -33,7 +33,7 @@ typedef struct weft_visual_condition_workspace {
 
 /* ---- valid combinations of inputs ------------------------------------------------------------ */
 
-/* Frames of a refined video, before its given frames, that repeat the first of them. */
+/* Frames of a refined video, before its given frames, that repeat the first one. */
 static int64_t front_of(const work *w)
 {
     return w->refinement.given ? w->refinement.front : 0;

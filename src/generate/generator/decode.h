@@ -15,7 +15,7 @@ void weft_latents_unnormalise(const weft_grid *grid, double scale, const float *
                               int64_t end, int64_t frame, float *to);
 
 /* Passes frames to `sink` except the first `lead` of a video; `frame`: floats per frame; `before`:
- * frames of the sections before; `end`: frames after which none is passed, 0: none is left out. */
+ * frames of the sections before; `end`: frames of the video, 0: all that follow. */
 typedef struct weft_frames_skip {
     weft_frames_fn *sink;
     void *user;

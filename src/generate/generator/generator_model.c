@@ -325,7 +325,7 @@ static weft_status set_block_sparse(weft_generator_model *m, const weft_generato
         return weft_error(
             WEFT_MSG_MODEL_INPUT_UNSUPPORTED,
             WEFT_AT(.key = "--block-sparse", .value = on ? "on" : "off"),
-            "the attention of %s cannot be changed. That of LongCatVideoTransformer3DModel can. "
+            "the attention of %s cannot be changed. LongCatVideoTransformer3DModel has both. "
             "Omit the option.",
             weft_model_class(m->denoiser));
     json_t *config = weft_model_write(m->denoiser);

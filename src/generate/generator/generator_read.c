@@ -516,7 +516,7 @@ static weft_status check_refinement(const weft_generator *p)
     return WEFT_OK;
 }
 
-/* Refinement: sets the frames to those that are encoded and decoded, with the frames that complete
+/* Refinement: sets the number of frames that are encoded and decoded, with the frames that complete
  * blocks. */
 static weft_status arrange_refinement(weft_generator *p)
 {

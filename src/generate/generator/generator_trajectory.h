@@ -33,9 +33,8 @@ weft_status weft_generator_trajectory_choose_guidance(const weft_generator_model
                                                       weft_generator_trajectory *trajectory);
 /* 1 if the guider averages the differences of the predictions over the steps, otherwise 0. */
 int64_t weft_generator_averages(const weft_generator *p);
-/* Ends the schedule with steps at even levels (options.tail_steps), or begins it at the level of a
- * refinement, and sets options.steps to the number of these steps. Follows the shape of the video.
- */
+/* Sets the steps of a schedule that ends with even levels (options.tail_steps), or begins at the
+ * level of a refinement, and their number in options.steps. Follows the shape of the video. */
 weft_status weft_generator_trajectory_fit_steps(weft_generator *p);
 /* Computes the noise levels of the trajectory, once. */
 weft_status weft_generator_trajectory_set_levels(weft_generator *p);

@@ -31,8 +31,7 @@ static weft_status check_sizes(const weft_generation_group *g)
     const weft_jobs *jobs = g->context->run->jobs;
     for (int64_t i = 0; i < jobs->count; i++) {
         const weft_job *j = &jobs->at[i];
-        const weft_status_code status =
-            i && weft_jobs_alike(j, j - 1) ? WEFT_OK : check_size(g, j);
+        const weft_status_code status = i && weft_jobs_alike(j, j - 1) ? WEFT_OK : check_size(g, j);
         if (status != WEFT_OK)
             return j->own ? weft_error_at(status, WEFT_AT(.file = j->from, .line = j->number))
                           : status;

@@ -1,7 +1,7 @@
 /* Videos of causal Wan, generated block by block, are bitwise identical on the device `far`.
  * Predicted memory is what is reserved, does not grow with the video, and blocks reserve nothing. A
  * video does not depend on the one before. A video after given frames (LongCat-Video) and a refined
- * video have the same bits and predictions. */
+ * video are tested likewise. */
 #include "exec/execute.h"
 #include "exec/store/tensor_copy.h"
 #include "generate/generator/generator.h"
