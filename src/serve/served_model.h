@@ -39,7 +39,8 @@ json_t *weft_served_model_json(const weft_served_model *model);
 uint64_t weft_served_model_stamp(const weft_served_model *model);
 /* WEFT_E_ARG: the model cannot generate this size; the error has the nearest legal value. */
 weft_status weft_served_model_check(const weft_served_model *model, const int64_t size[3]);
-/* The same for a refined video, of twice or (same_frames) as many frames as the coarse video. */
+/* Checks the size of a refined video, which has twice the frames of the coarse video, or the same
+ * number (same_frames). */
 weft_status weft_served_model_check_refined(const weft_served_model *model, bool same_frames,
                                             const int64_t size[3]);
 
