@@ -173,8 +173,8 @@ static weft_status set_options(weft_arena *arena, const weft_generate_options *o
         if (!to->sampler)
             return unknown_sampler(own->sampler);
     }
-    const char **text[] = {&to->negative,       &to->visual.image, &to->visual.last_image,
-                           &to->visual.video,   &to->visual.mask,  &to->visual.control,
+    const char **text[] = {&to->negative,     &to->visual.image, &to->visual.last_image,
+                           &to->visual.video, &to->visual.mask,  &to->visual.control,
                            &to->cache};
     for (size_t i = 0; i < sizeof text / sizeof *text; i++)
         WEFT_TRY(copy_text(arena, text[i]));

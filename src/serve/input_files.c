@@ -19,10 +19,22 @@ const weft_input_kind weft_input_kinds[WEFT_INPUTS] = {
 #define IDENTITY(i, end)                                                                           \
     [WEFT_INPUT_IDENTITY + (i)-1] = {"identity_image" end, "identity_image" end,                   \
                                      "--identity-image", "input-identity" end, false}
-    IDENTITY(1, ""),     IDENTITY(2, "_2"),   IDENTITY(3, "_3"),   IDENTITY(4, "_4"),
-    IDENTITY(5, "_5"),   IDENTITY(6, "_6"),   IDENTITY(7, "_7"),   IDENTITY(8, "_8"),
-    IDENTITY(9, "_9"),   IDENTITY(10, "_10"), IDENTITY(11, "_11"), IDENTITY(12, "_12"),
-    IDENTITY(13, "_13"), IDENTITY(14, "_14"), IDENTITY(15, "_15"), IDENTITY(16, "_16"),
+    IDENTITY(1, ""),
+    IDENTITY(2, "_2"),
+    IDENTITY(3, "_3"),
+    IDENTITY(4, "_4"),
+    IDENTITY(5, "_5"),
+    IDENTITY(6, "_6"),
+    IDENTITY(7, "_7"),
+    IDENTITY(8, "_8"),
+    IDENTITY(9, "_9"),
+    IDENTITY(10, "_10"),
+    IDENTITY(11, "_11"),
+    IDENTITY(12, "_12"),
+    IDENTITY(13, "_13"),
+    IDENTITY(14, "_14"),
+    IDENTITY(15, "_15"),
+    IDENTITY(16, "_16"),
 };
 _Static_assert(WEFT_IDENTITY_MOST_IMAGES == 16, "an input for each image of an identity");
 _Static_assert(WEFT_INPUTS < 31, "inputs are bits of an int");
@@ -37,9 +49,8 @@ weft_request_input weft_input_find(const char *field)
 
 weft_request_input weft_input_after(weft_request_input input)
 {
-    return input >= WEFT_INPUT_IDENTITY && input + 1 < WEFT_INPUTS
-               ? (weft_request_input)(input + 1)
-               : WEFT_INPUTS;
+    return input >= WEFT_INPUT_IDENTITY && input + 1 < WEFT_INPUTS ? (weft_request_input)(input + 1)
+                                                                   : WEFT_INPUTS;
 }
 
 /* ---- uploads -------------------------------------------------------------------------------- */

@@ -222,13 +222,12 @@ static weft_status check_identities(const weft_served_model *m, const char *cons
         return weft_request_refuse("identity_image", NULL,
                                    "the model %s takes no identity image; remove the field",
                                    m->name);
-    return images <= m->identity_images
-               ? WEFT_OK
-               : weft_request_refuse("identity_image", NULL,
-                                     "the model %s takes up to %" PRId64
-                                     " images of an identity, and %" PRId64
-                                     " are given; send fewer files",
-                                     m->name, m->identity_images, images);
+    return images <= m->identity_images ? WEFT_OK
+                                        : weft_request_refuse("identity_image", NULL,
+                                                              "the model %s takes up to %" PRId64
+                                                              " images of an identity, and %" PRId64
+                                                              " are given; send fewer files",
+                                                              m->name, m->identity_images, images);
 }
 
 /* A coarse video is the whole input, with an image that begins the refined video. */

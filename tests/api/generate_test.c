@@ -451,7 +451,7 @@ static void expect_identity(const char *source, weft_generate_options *options, 
     weft_generate_callbacks callbacks = WEFT_INIT(weft_generate_callbacks);
     weft_video_generator *g = NULL;
     double off = 0, most = 0;
-    OK(weft_video_generator_open(in_folder("who"), options, NULL, &g));
+    OK(weft_video_generator_open(in_folder("subject"), options, NULL, &g));
     OK(weft_video_generator_bind(g));
     memcpy(noise, latents_of(source, "noise"), sizeof noise);
     request.count = request.noises = 1;
@@ -479,7 +479,7 @@ Test(api_generate, images_of_an_identity)
     weft_video_generator *g = NULL;
     cr_assert(from);
     snprintf(command, sizeof command,
-             "cd '%s' && mkdir who && cd who && golden='%s/tests/golden' && "
+             "cd '%s' && mkdir subject && cd subject && golden='%s/tests/golden' && "
              "cp -r $golden/identity/patches identity && "
              "cp -r $golden/identity/image_encoder identity && "
              "ln -s $golden/identity/transformer . && for part in vae text_encoder tokenizer "
@@ -500,17 +500,17 @@ Test(api_generate, images_of_an_identity)
     options.more_identities = 1;
     expect_identity(from, &options, "latents_two");
     options.more_identities = 3; /* the model takes three images */
-    cr_expect_eq(weft_video_generator_open(in_folder("who"), &options, NULL, &g), WEFT_E_ARG);
+    cr_expect_eq(weft_video_generator_open(in_folder("subject"), &options, NULL, &g), WEFT_E_ARG);
     more[0] = NULL;
     options.more_identities = 1;
-    cr_expect_eq(weft_video_generator_open(in_folder("who"), &options, NULL, &g), WEFT_E_ARG);
+    cr_expect_eq(weft_video_generator_open(in_folder("subject"), &options, NULL, &g), WEFT_E_ARG);
     more[0] = "/nowhere.png";
-    cr_expect_eq(weft_video_generator_open(in_folder("who"), &options, NULL, &g),
+    cr_expect_eq(weft_video_generator_open(in_folder("subject"), &options, NULL, &g),
                  WEFT_E_NOT_FOUND);
     options.identity = NULL;
-    cr_expect_eq(weft_video_generator_open(in_folder("who"), &options, NULL, &g), WEFT_E_ARG);
+    cr_expect_eq(weft_video_generator_open(in_folder("subject"), &options, NULL, &g), WEFT_E_ARG);
     options.more_identities = -1;
-    cr_expect_eq(weft_video_generator_open(in_folder("who"), &options, NULL, &g), WEFT_E_ARG);
+    cr_expect_eq(weft_video_generator_open(in_folder("subject"), &options, NULL, &g), WEFT_E_ARG);
     cr_expect_eq(g, NULL);
     free(from);
 }

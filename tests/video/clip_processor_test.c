@@ -66,8 +66,7 @@ Test(clip_processor, pixels_equal_those_of_the_reference)
         cr_expect(most < 1e-6, "%s: pixels are off by up to %g", names[i], most);
         most = difference(&p, file, "torchvision", names[i], &share);
         cr_expect(most < 1.001 * level && share < 0.02,
-                  "%s: pixels are off by up to %g, %g %% of them differ", names[i], most,
-                  100 * share);
+                  "%s: pixels are off by up to %g, %g %% differ", names[i], most, 100 * share);
     }
     weft_tensors_close(file);
 }

@@ -8,8 +8,8 @@
 /* Reads preprocessor_config.json in image_processor or feature_extractor of a model's folder if the
  * file exists. The defaults are CLIP's, for an encoder of images of `side` pixels. */
 weft_status weft_clip_picture_processor(const char *folder, int64_t side, weft_clip_processor *p);
-/* The same of an image encoder's folder: its own preprocessor_config.json, or the one in
- * image_processor or feature_extractor of the folder around it. */
+/* Reads preprocessor_config.json of an image encoder's folder, or the one in image_processor or
+ * feature_extractor of the folder around it. */
 weft_status weft_clip_encoder_processor(const char *encoder, int64_t side, weft_clip_processor *p);
 /* Fills to[crop, crop, 3] from the pixels u8 [height, width, 3] of the file `path`. */
 weft_status weft_clip_picture_pixels(const weft_clip_processor *p, const char *path,

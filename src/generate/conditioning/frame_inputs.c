@@ -331,8 +331,8 @@ weft_status weft_picture_load_memory(const void *bytes, int64_t size, const char
     return take_picture(reader, name, 0, rgb, width, height);
 }
 
-weft_status weft_picture_load_source(const weft_video_source *from, const char *name,
-                                     double start, uint8_t **rgb, int64_t *width, int64_t *height)
+weft_status weft_picture_load_source(const weft_video_source *from, const char *name, double start,
+                                     uint8_t **rgb, int64_t *width, int64_t *height)
 {
     weft_video_reader *reader;
     WEFT_TRY(weft_video_reader_open_source(from, name, &picture, &reader));

@@ -25,12 +25,12 @@ typedef struct weft_canvas {
 void weft_canvas_cut(const weft_canvas *canvas, int64_t width, int64_t height, int64_t cut[4]);
 /* The first frame of an image or video file: heap u8 [height, width, 3], in the file's size. */
 weft_status weft_picture_load(const char *path, uint8_t **rgb, int64_t *width, int64_t *height);
-/* The same of a file in memory, and of a source: its first frame from `start` seconds on. Messages
+/* Images of a file in memory, and of a source: its first frame from `start` seconds on. Messages
  * name the file `name`. */
 weft_status weft_picture_load_memory(const void *bytes, int64_t size, const char *name,
                                      uint8_t **rgb, int64_t *width, int64_t *height);
-weft_status weft_picture_load_source(const weft_video_source *from, const char *name,
-                                     double start, uint8_t **rgb, int64_t *width, int64_t *height);
+weft_status weft_picture_load_source(const weft_video_source *from, const char *name, double start,
+                                     uint8_t **rgb, int64_t *width, int64_t *height);
 /* Fills video[frames, height, width, 3] in [-1,1]. An image is repeated in every frame. Of a video,
  * the first frames are used; a video with fewer frames is WEFT_E_SHAPE. */
 weft_status weft_pictures_read(const char *path, const weft_canvas *canvas, float *video);

@@ -100,8 +100,8 @@ static weft_status open_image_encoder(const weft_visual_condition_setup *setup, 
     const weft_status_code found =
         weft_model_open_as(e->folder, WEFT_ROLE_IMAGE_ENCODER, &e->model);
     if (found != WEFT_OK)
-        return weft_error_add(found, "The identity encoder reads images by the CLIP encoder in its "
-                                     "folder " WEFT_IDENTITY_IMAGE_ENCODER ".");
+        return weft_error_add(found, "The identity encoder reads images by the CLIP encoder in the "
+                                     "subfolder " WEFT_IDENTITY_IMAGE_ENCODER ".");
     const weft_shape pixels = weft_model_shape(&e->model, &one, WEFT_PORT_VIDEO);
     e->side = pixels.dim[2];
     e->images = 1;
@@ -222,8 +222,7 @@ static weft_status see_features(work *w, const char *path, weft_tensor *to)
 {
     weft_program *p = w->seer.program;
     WEFT_TRY(weft_image_encoder_bind(&w->seer));
-    WEFT_TRY(
-        weft_clip_picture_file(&w->seer.processor, path, weft_program_input(p, "in")->data));
+    WEFT_TRY(weft_clip_picture_file(&w->seer.processor, path, weft_program_input(p, "in")->data));
     WEFT_TRY(weft_program_run(p));
     memcpy(to->data, weft_program_output(p, "out")->data,
            (size_t)weft_shape_count(&to->shape) * sizeof(float));

@@ -18,7 +18,7 @@ typedef struct weft_identity_condition {
      * denoiser has none */
     int64_t tokens, width;
     float *tokens_data; /* (tokens, width), scaled; zeros after the images; NULL: zeros */
-    char *folder;          /* folder of the encoder; NULL: none */
+    char *folder;       /* folder of the encoder; NULL: none */
     struct weft_identity_condition_workspace *work;
 } weft_identity_condition;
 

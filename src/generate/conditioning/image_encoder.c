@@ -40,8 +40,9 @@ weft_status weft_image_encoder_compile(const weft_backend *backend, weft_shape p
     WEFT_TRY(weft_graph_check(s->graph));
     weft_value out = ports.at[s->embeds ? WEFT_PORT_POOLED : WEFT_PORT_IMAGE];
     if (s->embeds)
-        out = weft_reshape(s->graph, out,
-                           WEFT_SHAPE(pixels.dim[0], 1, weft_value_get(s->graph, out)->shape.dim[1]));
+        out =
+            weft_reshape(s->graph, out,
+                         WEFT_SHAPE(pixels.dim[0], 1, weft_value_get(s->graph, out)->shape.dim[1]));
     weft_output(s->graph, "out", out);
     WEFT_TRY(weft_graph_check(s->graph));
     *made = weft_value_get(s->graph, out)->shape;

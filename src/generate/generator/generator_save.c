@@ -205,7 +205,7 @@ out:
 static weft_status add_files(const weft_generator *p, json_t *to)
 {
     const weft_visual_inputs *g = &p->options.visual;
-    const weft_identity_inputs *who = &p->options.identity;
+    const weft_identity_inputs *identity = &p->options.identity;
     const struct {
         const char *key, *path;
     } file[] = {{"image", g->image},   {"last_image", g->last_image}, {"video", g->video},
@@ -222,17 +222,17 @@ static weft_status add_files(const weft_generator *p, json_t *to)
         WEFT_TRY(weft_file_identity(g->more_image[i], hex));
         WEFT_TRY(add(to, key, json_string(hex)));
     }
-    for (int i = 0; i < who->images; i++) { /* the first one as in files of earlier versions */
+    for (int i = 0; i < identity->images; i++) { /* the first one as in files of earlier versions */
         snprintf(key, sizeof key, i ? "identity_%d" : "identity", i + 1);
-        WEFT_TRY(weft_file_identity(who->image[i], hex));
+        WEFT_TRY(weft_file_identity(identity->image[i], hex));
         WEFT_TRY(add(to, key, json_string(hex)));
     }
-    if (who->images) {
+    if (identity->images) {
         WEFT_TRY(weft_folder_identity(p->inputs.identity.folder, hex));
         WEFT_TRY(add(to, "identity_module", json_string(hex)));
-        WEFT_TRY(add(to, "identity_scale", json_real(who->scale)));
+        WEFT_TRY(add(to, "identity_scale", json_real(identity->scale)));
     }
-    if (g->video || g->image || g->control || g->coarse.file || who->images)
+    if (g->video || g->image || g->control || g->coarse.file || identity->images)
         WEFT_TRY(add(to, "fit", json_integer(g->fit)));
     if (g->outpaint[0] || g->outpaint[1] || g->outpaint[2] || g->outpaint[3])
         WEFT_TRY(add(to, "outpaint",

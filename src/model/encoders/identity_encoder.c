@@ -10,13 +10,13 @@
  *     embedding (B,T,1,1,C) --proj_embedding--> (B T,K W) --> norm_out --> tokens (B,T K,W)
  *
  * Latents are the autoencoder's. Patches are a CLIP encoder's second-to-last hidden states with the
- * class token, and the embedding is its last state of the class token, projected if the encoder
- * has a projection. B batch, T images, Y,X rows and columns of latents, P patches and the class
- * token, C channels of the features, D encoder width, K tokens of an image, W width of the
- * transformer's text. */
+ * class token. The embedding is its last state of the class token, projected if the encoder has a
+ * projection.
+ * B batch, T images, Y,X rows and columns of latents. P patches and the class token, C channels of
+ * the features, D encoder width. K tokens of an image, W width of the transformer's text. */
+#include "model/encoders/identity_encoder.h"
 #include "graph/builder_helpers.h"
 #include "model/config_fields.h"
-#include "model/encoders/identity_encoder.h"
 #include "model/model.h"
 #include "nn/nn.h"
 
@@ -150,9 +150,8 @@ static weft_shape shape(const void *config, const weft_model_size *size, weft_po
     const identity_encoder *c = config;
     if (port == WEFT_PORT_CONDITION)
         return WEFT_SHAPE(size->batch, size->frames, size->height, size->width, c->in_channels);
-    return port == WEFT_PORT_IMAGE
-               ? WEFT_SHAPE(size->batch, size->frames * c->tokens, c->text_dim)
-               : WEFT_SCALAR;
+    return port == WEFT_PORT_IMAGE ? WEFT_SHAPE(size->batch, size->frames * c->tokens, c->text_dim)
+                                   : WEFT_SCALAR;
 }
 
 static int64_t four_dims(const void *config)
@@ -165,8 +164,8 @@ static int64_t four_dims(const void *config)
 static const char *const features[] = {"\"latents\"", "\"patches\"", "\"embedding\"", NULL};
 static const weft_field fields[] = {
     {"features", WEFT_FIELD_WORD, AT(features), .words = features,
-     .help = "what it reads of an image: the autoencoder's latents, or of identity.image_encoder "
-             "the second-to-last hidden states (patches, the default with image_encoder) or the "
+     .help = "features of an image: the autoencoder's latents, or of identity.image_encoder the "
+             "second-to-last hidden states (patches, the default with image_encoder) or the "
              "projected vector (embedding)"},
     {"num_images", WEFT_FIELD_I64, AT(images), "1", 1, WEFT_IDENTITY_MOST_IMAGES,
      .help = "maximum images of a sample, each with its own tokens; default: the number of "

@@ -8,7 +8,7 @@ enum { WEFT_IDENTITY_MOST_IMAGES = 16 };
 /* Folder of the image encoder in the folder of the identity encoder. */
 #define WEFT_IDENTITY_IMAGE_ENCODER "image_encoder"
 
-/* What the encoder reads of an image. */
+/* Features of an image that the encoder reads. */
 typedef enum weft_identity_features {
     WEFT_IDENTITY_LATENTS,   /* the autoencoder's latents */
     WEFT_IDENTITY_PATCHES,   /* an image encoder's second-to-last hidden states (WEFT_PORT_IMAGE) */

@@ -9,7 +9,7 @@ typedef enum weft_run_embeddings {
     WEFT_EMBEDDINGS_CACHED,
     WEFT_EMBEDDINGS_STEP
 } weft_run_embeddings;
-/* What an image encoder returns of the first frames of a data set. */
+/* Features of the first frames of a data set by an image encoder. */
 typedef enum weft_image_features_kind {
     WEFT_FEATURES_OF_FRAME,  /* second-to-last hidden states of the frame as cropped for the clip */
     WEFT_FEATURES_PATCHES,   /* second-to-last hidden states of the image in its own size */

@@ -31,7 +31,7 @@ static weft_status check_images(const weft_string_list *images, const char *path
 weft_status weft_identity_check(const weft_run *run, const char *path)
 {
     const weft_run_model *m = &run->identity;
-    const char *key = m->images.count      ? "identity.images"
+    const char *key = m->images.count       ? "identity.images"
                       : m->image_encoder[0] ? "identity.image_encoder"
                                             : NULL;
     if (!key)

@@ -124,12 +124,11 @@ static weft_status read_image_encoder(const weft_run *run, const char *path, wef
         weft_model_open_as(folder, WEFT_ROLE_IMAGE_ENCODER, &m->identity_image_encoder),
         WEFT_AT(.file = path, .key = "identity.image_encoder")));
     if (strncmp(encoder->family->class_name, "CLIPVisionModel", 15) != 0)
-        return weft_error(
-            WEFT_MSG_CONFIG_VALUE,
-            WEFT_AT(.file = path, .key = "identity.image_encoder", .value = folder),
-            "%s has a %s, and the images are read by CLIPVisionModel or "
-            "CLIPVisionModelWithProjection. Give the folder of a CLIP image encoder.",
-            folder, encoder->family->class_name);
+        return weft_error(WEFT_MSG_CONFIG_VALUE,
+                          WEFT_AT(.file = path, .key = "identity.image_encoder", .value = folder),
+                          "%s has a %s, and the images are read by CLIPVisionModel or "
+                          "CLIPVisionModelWithProjection. Give the folder of a CLIP image encoder.",
+                          folder, encoder->family->class_name);
     return shape_of_features(m, features);
 }
 
@@ -193,13 +192,12 @@ static weft_status check_source(const weft_run *run, const char *path, const wef
                           "the identity encoder reads latents (features in its config). Remove "
                           "the key, or train an encoder with features: patches or embedding.");
     if (!latents && !seen)
-        return weft_error(WEFT_MSG_CONFIG_MISSING_KEY,
-                          WEFT_AT(.file = path, .key = "identity.image_encoder"),
-                          "the identity encoder reads the %s of an image encoder. Give the folder "
-                          "of the CLIP encoder with which it is trained.",
-                          weft_identity_encoder_features(&m->identity) == WEFT_IDENTITY_PATCHES
-                              ? "patches"
-                              : "embedding");
+        return weft_error(
+            WEFT_MSG_CONFIG_MISSING_KEY, WEFT_AT(.file = path, .key = "identity.image_encoder"),
+            "the identity encoder reads the %s of an image encoder. Give the folder "
+            "of the CLIP encoder with which it is trained.",
+            weft_identity_encoder_features(&m->identity) == WEFT_IDENTITY_PATCHES ? "patches"
+                                                                                  : "embedding");
     if (images_of(run) > most)
         return weft_error(WEFT_MSG_CONFIG_VALUE,
                           WEFT_AT(.file = path, .key = "identity.images",
@@ -220,12 +218,10 @@ static weft_status check_channels(const char *path, const weft_run_models *m)
     const int64_t takes = weft_model_shape(&m->identity, &one, WEFT_PORT_CONDITION).dim[4],
                   has = seen ? m->identity_features.dim[4] : grid.channels;
     if (takes != has)
-        return weft_error(WEFT_MSG_CONFIG_CONFLICT,
-                          WEFT_AT(.file = path, .key = "identity", WEFT_NUMBER(takes)),
-                          "the model takes %s of %" PRId64 " channels, and the %s has %" PRId64
-                          " channels",
-                          seen ? "features" : "latents", takes,
-                          seen ? "image encoder" : "autoencoder", has);
+        return weft_error(
+            WEFT_MSG_CONFIG_CONFLICT, WEFT_AT(.file = path, .key = "identity", WEFT_NUMBER(takes)),
+            "the model takes %s of %" PRId64 " channels, and the %s has %" PRId64 " channels",
+            seen ? "features" : "latents", takes, seen ? "image encoder" : "autoencoder", has);
     return seen || weft_grid_takes_frames(&grid, 1)
                ? WEFT_OK
                : weft_error(WEFT_MSG_CONFIG_CONFLICT, WEFT_AT(.file = path, .key = "identity"),

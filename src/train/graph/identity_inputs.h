@@ -6,8 +6,8 @@
  *     batch.identity_given f32 (B,T): 1 for images, 0 for zeros after them; only if T > 1
  *
  * An image has K tokens. The tokens of absent images, up to the encoder's num_images, are zeros, as
- * the tokens of dropped samples are. Masking them is not possible: several denoisers have no mask of
- * the text, and others count the valid tokens from the first one. */
+ * the tokens of dropped samples are. A mask is not possible: several denoisers have no mask of the
+ * text, and others count the valid tokens from the first one. */
 #ifndef WEFT_TRAIN_GRAPH_IDENTITY_INPUTS_H
 #define WEFT_TRAIN_GRAPH_IDENTITY_INPUTS_H
 

@@ -17,8 +17,8 @@ typedef struct weft_run_models {
      * family NULL: `identity` reads latents */
     weft_model identity_image_encoder;
     weft_shape identity_features;
-    weft_run_sound sound;        /* of a denoiser of video and sound */
-    uint32_t text_frozen;        /* bit r: text encoder r is frozen */
+    weft_run_sound sound; /* of a denoiser of video and sound */
+    uint32_t text_frozen; /* bit r: text encoder r is frozen */
     /* condition: first_frame on channels: the other frames are grey before they are encoded, as in
      * published models; otherwise their latents are zeros */
     bool grey_rest;

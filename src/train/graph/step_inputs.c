@@ -1,5 +1,5 @@
-#include "train/graph/identity_inputs.h"
 #include "train/graph/step_inputs.h"
+#include "train/graph/identity_inputs.h"
 
 #include "base/rng.h"
 #include "train/graph/distillation.h"

@@ -14,8 +14,7 @@ weft_status weft_image_features_plan(const weft_run *run, const weft_run_models 
     f->whole = run->data.image_features != WEFT_FEATURES_OF_FRAME;
     e->embeds = run->data.image_features == WEFT_FEATURES_EMBEDDING;
     e->images = 1;
-    WEFT_TRY(
-        weft_model_open_as(run->data.image_encoder, WEFT_ROLE_IMAGE_ENCODER, &e->model));
+    WEFT_TRY(weft_model_open_as(run->data.image_encoder, WEFT_ROLE_IMAGE_ENCODER, &e->model));
     e->folder = weft_strdup(run->data.image_encoder);
     WEFT_TRY(WEFT_ALLOCATED(e->folder, "a path"));
     const weft_shape pixels = weft_model_shape(&e->model, &one, WEFT_PORT_VIDEO);
@@ -40,12 +39,11 @@ static weft_status preprocess_whole(weft_image_features *f, const weft_dataset *
     int64_t width, height;
     if (weft_dataset_video(dataset, s, &video, &start)) {
         WEFT_TRY(weft_storage_video_end(
-            &video,
-            weft_picture_load_source(&video.source, s->key, start, &rgb, &width, &height)));
+            &video, weft_picture_load_source(&video.source, s->key, start, &rgb, &width, &height)));
     } else {
         WEFT_TRY(weft_dataset_read(dataset, s, weft_sample_video(s), false, &f->bytes));
-        WEFT_TRY(weft_picture_load_memory(f->bytes.data, f->bytes.bytes, s->key, &rgb, &width,
-                                          &height));
+        WEFT_TRY(
+            weft_picture_load_memory(f->bytes.data, f->bytes.bytes, s->key, &rgb, &width, &height));
     }
     const weft_status_code status =
         weft_clip_picture_pixels(&f->encoder.processor, s->key, rgb, width, height, to);

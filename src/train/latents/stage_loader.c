@@ -215,9 +215,9 @@ static weft_status pair_bytes(const weft_run *run, const weft_run_models *m,
     weft_run_pair pair[WEFT_RUN_PAIRS];
     const int pairs = weft_run_pairs_of(run, m, pair);
     for (int i = 0; i < pairs; i++) {
-        int64_t own = pair[i].features ? weft_shape_count(&m->identity_features) *
-                                             (int64_t)sizeof(float)
-                                       : latent_part_bytes(u, m);
+        int64_t own = pair[i].features
+                          ? weft_shape_count(&m->identity_features) * (int64_t)sizeof(float)
+                          : latent_part_bytes(u, m);
         if (!weft_run_pair_cached(&pair[i]))
             WEFT_TRY(clip_bytes(run, m, stage, &pair[i], &own));
         *bytes += own;

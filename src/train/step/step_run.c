@@ -6,8 +6,8 @@
 #include "exec/execute.h"
 #include "exec/trace/timeline_file.h"
 #include "train/config/packing_config.h"
-#include "train/graph/packed_rows.h"
 #include "train/graph/identity_inputs.h"
+#include "train/graph/packed_rows.h"
 #include "train/graph/run_pair.h"
 #include "train/step/identity_images.h"
 
