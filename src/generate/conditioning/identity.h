@@ -1,5 +1,5 @@
 /* Identity conditioning: tokens of reference images (WeftIdentityEncoder), in addition to the text
- * tokens. The encoder reads latents of the images, or features of the CLIP encoder in its folder. */
+ * tokens. The encoder reads latents of the images, or features of CLIP, which is in its folder. */
 #ifndef WEFT_GENERATE_CONDITIONING_IDENTITY_H
 #define WEFT_GENERATE_CONDITIONING_IDENTITY_H
 
