@@ -8,6 +8,8 @@
  *            -> norm, silu, conv_out
  *
  * Shape letters: B batch, T/Y/X frames, rows, columns, C channels, Z latent channels. */
+#include "model/autoencoders/sd_vae.h"
+
 #include "graph/builder_helpers.h"
 #include "model/autoencoders/latent_diffusion.h"
 #include "model/common_fields.h"
@@ -15,15 +17,12 @@
 #include "model/model.h"
 #include "nn/resnet.h"
 
-enum { MAX_LEVELS = 8, MAX_Z = 64 };
+enum { MAX_Z = 64 };
 static const double eps = 1e-6;
 
 typedef struct sd_vae {
-    int64_t in_channels, out_channels;
-    int64_t levels, width[MAX_LEVELS];
-    int64_t layers, z, groups;
+    weft_sd_networks net;
     weft_statistics latents;
-    bool quant, post_quant, attention;
 } sd_vae;
 enum { PART = 2 }; /* side of the network's latents in one of Flux 2 */
 _Static_assert(sizeof(sd_vae) <= WEFT_MODEL_CONFIG_BYTES, "the config must fit into a weft_model");
@@ -38,9 +37,16 @@ static weft_value norm_out(weft_nn_coder *co, weft_value x, int64_t out)
     return conv(co, "conv_out", weft_nn_norm_silu(co, "conv_norm_out", x), out, 3);
 }
 
-static weft_value encode(weft_nn_coder *co, const sd_vae *c, weft_value x)
+/* Every frame is a separate temporal chunk. */
+static weft_nn_coder coder_of(weft_graph *g, const weft_sd_networks *c)
 {
-    weft_graph *g = co->g;
+    return (weft_nn_coder){
+        .g = g, .groups = c->groups, .eps = eps, .each_frame = true, .conv = conv};
+}
+
+weft_value weft_sd_encode(weft_graph *g, const weft_sd_networks *c, weft_value x)
+{
+    weft_nn_coder coder = coder_of(g, c), *co = &coder;
     const weft_conv_shape half = {.kernel = {1, 3, 3}, .stride = {1, 2, 2}, .after = {0, 1, 1}};
     weft_graph_push(g, "encoder");
     x = conv(co, "conv_in", x, c->width[0], 3);
@@ -56,9 +62,9 @@ static weft_value encode(weft_nn_coder *co, const sd_vae *c, weft_value x)
     return c->quant ? conv(co, "quant_conv", x, 2 * c->z, 1) : x;
 }
 
-static weft_value decode(weft_nn_coder *co, const sd_vae *c, weft_value x)
+weft_value weft_sd_decode(weft_graph *g, const weft_sd_networks *c, weft_value x)
 {
-    weft_graph *g = co->g;
+    weft_nn_coder coder = coder_of(g, c), *co = &coder;
     if (c->post_quant)
         x = conv(co, "post_quant_conv", x, c->z, 1);
     weft_graph_push(g, "decoder");
@@ -81,26 +87,25 @@ static weft_value decode(weft_nn_coder *co, const sd_vae *c, weft_value x)
 static weft_status check(const void *config, const weft_config_locations *locations)
 {
     const sd_vae *c = config;
-    return weft_check_levels(locations, c->width, c->levels, 1, c->groups);
+    return weft_check_levels(locations, c->net.width, c->net.levels, 1, c->net.groups);
 }
 
 static weft_shape shape(const void *config, const weft_model_size *s, weft_port port)
 {
     const sd_vae *c = config;
-    return weft_autoencoder_shape(s, port, c->in_channels, c->z);
+    return weft_autoencoder_shape(s, port, c->net.in_channels, c->net.z);
 }
 
-/* The encoder outputs the mean and the log variance, which is clamped to [-30, 20]. Every frame is
- * a separate temporal chunk. */
+/* The encoder outputs the mean and the log variance, which is clamped to [-30, 20]. */
 static void build(weft_graph *g, const void *config, weft_call call, weft_ports *ports)
 {
     const sd_vae *c = config;
-    weft_nn_coder co = {.g = g, .groups = c->groups, .eps = eps, .each_frame = true, .conv = conv};
     if (call.kind == WEFT_CALL_DECODE) {
-        ports->at[WEFT_PORT_RECONSTRUCTION] = decode(&co, c, ports->at[WEFT_PORT_LATENTS]);
+        ports->at[WEFT_PORT_RECONSTRUCTION] =
+            weft_sd_decode(g, &c->net, ports->at[WEFT_PORT_LATENTS]);
         return;
     }
-    weft_ports_set_posterior(g, encode(&co, c, ports->at[WEFT_PORT_VIDEO]), ports);
+    weft_ports_set_posterior(g, weft_sd_encode(g, &c->net, ports->at[WEFT_PORT_VIDEO]), ports);
 }
 
 static void build_flux2(weft_graph *g, const void *config, weft_call call, weft_ports *ports)
@@ -117,15 +122,15 @@ static void build_flux2(weft_graph *g, const void *config, weft_call call, weft_
 static weft_shape shape_flux2(const void *config, const weft_model_size *s, weft_port port)
 {
     const sd_vae *c = config;
-    return weft_autoencoder_shape(s, port, c->in_channels, c->z * PART * PART);
+    return weft_autoencoder_shape(s, port, c->net.in_channels, c->net.z * PART * PART);
 }
 
 static void grid(const void *config, weft_grid *grid)
 {
     const sd_vae *c = config;
     grid->factor[0] = grid->piece = 1;
-    grid->factor[1] = grid->factor[2] = (int64_t)1 << (c->levels - 1);
-    grid->channels = grid->out_channels = c->z;
+    grid->factor[1] = grid->factor[2] = (int64_t)1 << (c->net.levels - 1);
+    grid->channels = grid->out_channels = c->net.z;
 }
 
 static void grid_flux2(const void *config, weft_grid *of)
@@ -137,17 +142,17 @@ static void grid_flux2(const void *config, weft_grid *of)
 
 static int64_t levels_of(const void *config)
 {
-    return ((const sd_vae *)config)->levels;
+    return ((const sd_vae *)config)->net.levels;
 }
 
 static int64_t channels_of(const void *config)
 {
-    return ((const sd_vae *)config)->z;
+    return ((const sd_vae *)config)->net.z;
 }
 
 static int64_t channels_of_flux2(const void *config)
 {
-    return ((const sd_vae *)config)->z * PART * PART;
+    return ((const sd_vae *)config)->net.z * PART * PART;
 }
 
 static int64_t two_of(const void *config)
@@ -166,23 +171,23 @@ static int64_t two_of(const void *config)
      .length = levels_of}
 #define LAST_FIELDS                                                                         \
     {"force_upcast", WEFT_FIELD_IGNORED, .fallback = "true"},                               \
-    {"use_quant_conv", WEFT_FIELD_BOOL, AT(quant), "true",                                  \
+    {"use_quant_conv", WEFT_FIELD_BOOL, AT(net.quant), "true",                                  \
      .help = "a 1x1 convolution after the encoder"},                                        \
-    {"use_post_quant_conv", WEFT_FIELD_BOOL, AT(post_quant), "true",                        \
+    {"use_post_quant_conv", WEFT_FIELD_BOOL, AT(net.post_quant), "true",                        \
      .help = "a 1x1 convolution before the decoder"},                                       \
-    {"mid_block_add_attention", WEFT_FIELD_BOOL, AT(attention), "true",                     \
+    {"mid_block_add_attention", WEFT_FIELD_BOOL, AT(net.attention), "true",                     \
      .help = "attention in the middle block"}
 static const weft_field fields[] = {
-    WEFT_VIDEO_IN_FIELD(AT(in_channels), "3"),
-    WEFT_VIDEO_OUT_FIELD(AT(out_channels), "3"),
-    {"block_out_channels", WEFT_FIELD_I64S, AT(width), "[64]", 1, 65536,
-     .capacity = MAX_LEVELS, .count = AT(levels),
+    WEFT_VIDEO_IN_FIELD(AT(net.in_channels), "3"),
+    WEFT_VIDEO_OUT_FIELD(AT(net.out_channels), "3"),
+    {"block_out_channels", WEFT_FIELD_I64S, AT(net.width), "[64]", 1, 65536,
+     .capacity = WEFT_SD_LEVELS, .count = AT(net.levels),
      .help = "width of each level; all levels but the last halve rows and columns"},
     BLOCK_TYPES_FIELDS,
-    WEFT_LEVEL_BLOCKS_FIELD(AT(layers), "1"),
+    WEFT_LEVEL_BLOCKS_FIELD(AT(net.layers), "1"),
     {"act_fn", WEFT_FIELD_FIXED, .fallback = "\"silu\""},
-    WEFT_LATENT_CHANNELS_FIELD(AT(z), "4", MAX_Z),
-    WEFT_NORM_GROUPS_FIELD(AT(groups), "32"),
+    WEFT_LATENT_CHANNELS_FIELD(AT(net.z), "4", MAX_Z),
+    WEFT_NORM_GROUPS_FIELD(AT(net.groups), "32"),
     {"sample_size", WEFT_FIELD_IGNORED, .fallback = "32"},
     WEFT_SCALE_FIELD(AT(latents.scale), "0.18215"),
     {"shift_factor", WEFT_FIELD_F64, AT(latents.shift), "null",
@@ -192,17 +197,17 @@ static const weft_field fields[] = {
 };
 
 static const weft_field flux2_fields[] = {
-    WEFT_VIDEO_IN_FIELD(AT(in_channels), "3"),
-    WEFT_VIDEO_OUT_FIELD(AT(out_channels), "3"),
-    {"block_out_channels", WEFT_FIELD_I64S, AT(width), "[128, 256, 512, 512]", 1, 65536,
-     .capacity = MAX_LEVELS, .count = AT(levels),
+    WEFT_VIDEO_IN_FIELD(AT(net.in_channels), "3"),
+    WEFT_VIDEO_OUT_FIELD(AT(net.out_channels), "3"),
+    {"block_out_channels", WEFT_FIELD_I64S, AT(net.width), "[128, 256, 512, 512]", 1, 65536,
+     .capacity = WEFT_SD_LEVELS, .count = AT(net.levels),
      .help = "width of each level; all levels but the last halve rows and columns"},
     {"decoder_block_out_channels", WEFT_FIELD_FIXED, .fallback = "null"},
     BLOCK_TYPES_FIELDS,
-    WEFT_LEVEL_BLOCKS_FIELD(AT(layers), "2"),
+    WEFT_LEVEL_BLOCKS_FIELD(AT(net.layers), "2"),
     {"act_fn", WEFT_FIELD_FIXED, .fallback = "\"silu\""},
-    WEFT_LATENT_CHANNELS_FIELD(AT(z), "32", MAX_Z),
-    WEFT_NORM_GROUPS_FIELD(AT(groups), "32"),
+    WEFT_LATENT_CHANNELS_FIELD(AT(net.z), "32", MAX_Z),
+    WEFT_NORM_GROUPS_FIELD(AT(net.groups), "32"),
     {"sample_size", WEFT_FIELD_IGNORED, .fallback = "1024"},
     {"patch_size", WEFT_FIELD_EACH, .fallback = "2", .length = two_of},
     {"batch_norm_eps", WEFT_FIELD_F64, AT(latents.variance_epsilon), "0.0001", 0, 1,
