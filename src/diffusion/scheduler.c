@@ -62,6 +62,12 @@ static void unipc(weft_scheduler *s)
     s->solver.form = WEFT_SOLVER_BH2;
 }
 
+static void rflow(weft_scheduler *s)
+{
+    flow(s);
+    s->by_video = true;
+}
+
 static void helios(weft_scheduler *s)
 {
     flow(s);
@@ -156,6 +162,8 @@ const weft_scheduler_class weft_scheduler_classes[] = {
      WEFT_GIVEN_NONE, .alone = true},
     {"HeliosDMDScheduler", &weft_sampler_dmd, helios_dmd, weft_check_helios, weft_lay_helios,
      WEFT_GIVEN_NONE, .alone = true},
+    {"RFlowScheduler", &weft_sampler_euler, rflow, weft_check_flow, weft_lay_rflow,
+     WEFT_GIVEN_ANY, .alone = true},
     {NULL}};
 
 /* Sets of classes: bit i is row i. */
@@ -163,7 +171,7 @@ enum {
     FLOW_EULER = 1, FLOW_HEUN = 2, UNIPC = 4, DPM = 8, DDIM = 16, DDPM = 32, COG_DDIM = 64,
     COG_DPM = 128, LCM = 256, EDM_EULER = 512, EDM_DPM = 1024, PNDM = 2048, EULER = 4096,
     ANCESTRAL = 8192, LMS = 16384, SINGLE = 32768, FLOW_LCM = 65536, HELIOS = 131072,
-    HELIOS_DMD = 262144, ANY = 524287, STAGED = HELIOS | HELIOS_DMD,
+    HELIOS_DMD = 262144, RFLOW = 524288, ANY = 1048575, STAGED = HELIOS | HELIOS_DMD,
     CUTTING = UNIPC | DPM | DDIM | DDPM | LCM | EDM_DPM | SINGLE, /* dynamic thresholding */
     COG = COG_DDIM | COG_DPM, EDM = EDM_EULER | EDM_DPM, DPMS = DPM | SINGLE,
     MULTI = UNIPC | DPMS, BOTH_UNIPC = UNIPC | HELIOS, SOLVES = MULTI | HELIOS,
@@ -279,6 +287,15 @@ static const field fields[] = {
     {"shift_terminal",              F64,     AT(terminal),            SHIFTED | UNIPC},
     {"invert_sigmas",               BOOL,    AT(inverted),            SHIFTED},
     {"stochastic_sampling",         BOOL,    AT(solver.stochastic),   FLOW_EULER},
+    {"num_timesteps",               I64,     AT(times),               RFLOW},
+    {"use_timestep_transform",      BOOL,    AT(by_resolution),       RFLOW},
+    {"use_discrete_timesteps",      NOTHING, 0,                       RFLOW},
+    {"num_sampling_steps",          IGNORED, 0,                       RFLOW}, /* an option */
+    {"cfg_scale",                   IGNORED, 0,                       RFLOW}, /* an option */
+    {"sample_method",               IGNORED, 0,                       RFLOW}, /* of training */
+    {"loc",                         IGNORED, 0,                       RFLOW}, /* of training */
+    {"scale",                       IGNORED, 0,                       RFLOW}, /* of training */
+    {"transform_scale",             IGNORED, 0,                       RFLOW}, /* of training */
     {"scale_factors",               NOTHING, 0,                       FLOW_LCM},
     {"upscale_mode",                IGNORED, 0,                       FLOW_LCM},
     {"sigma_min",                   F64,     AT(sigma_min),           EDM | RANGED},
@@ -718,10 +735,21 @@ double weft_scheduler_first(const weft_scheduler *s, const weft_solver_step *ste
     return s->path == WEFT_PATH_FLOW_EDM ? s->sigma_max : 1;
 }
 
-double weft_scheduler_mu(const weft_scheduler *s, int64_t tokens)
+/* Open-Sora 1.2: the root of the area over 512 x 512, and of 5 per 17 frames. A video of fewer
+ * frames counts as an image. */
+static double shift_of_video(const int64_t pixels[3])
+{
+    const double area = (double)pixels[1] * (double)pixels[2] / (512 * 512),
+                 latents = (double)(pixels[0] / 17 * 5);
+    return sqrt(area) * sqrt(latents > 1 ? latents : 1);
+}
+
+double weft_scheduler_mu(const weft_scheduler *s, int64_t tokens, const int64_t pixels[3])
 {
     if (!s->by_resolution)
         return NAN;
+    if (s->by_video)
+        return pixels[0] > 0 ? log(shift_of_video(pixels)) : NAN;
     const double slope = (s->max_shift - s->base_shift) / (double)(s->max_tokens - s->base_tokens);
     return s->base_shift + slope * (double)(tokens - s->base_tokens);
 }

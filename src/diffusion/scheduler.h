@@ -44,6 +44,7 @@ typedef struct weft_timestep_request {
     const double *time;  /* [steps] times, from the highest; NULL: none */
     double end;          /* level at which the last step ends; NAN: the scheduler's */
     int64_t stage;       /* of a scheduler with several stages, from 0: the smallest latents */
+    int64_t pixels[3];   /* frames, rows and columns of the video; 0 (default): unknown */
 } weft_timestep_request;
 
 /* Times that a class takes in place of its own: none, times of its table, or any. */
@@ -89,6 +90,7 @@ struct weft_scheduler {
     double shift;
     bool by_resolution; /* shift e^mu (or mu: shift_is_mu), mu linear in tokens */
     bool shift_is_mu;
+    bool by_video; /* the shift depends on frames and pixels (Open-Sora 1.2), not on tokens */
     double base_shift, max_shift; /* mu at base_tokens and at max_tokens */
     int64_t base_tokens, max_tokens;
     double terminal; /* level at which the stretched levels end; 0: not stretched */
@@ -124,7 +126,9 @@ weft_status weft_scheduler_set_timesteps(const weft_scheduler *s,
 const weft_sampler *weft_scheduler_sampler(const weft_scheduler *s);
 /* Returns the standard deviation of the initial noise of a trajectory that begins with `step`. */
 double weft_scheduler_first(const weft_scheduler *s, const weft_solver_step *step);
-/* Returns ln of the shift for `tokens` tokens. NAN: the shift does not depend on the resolution. */
-double weft_scheduler_mu(const weft_scheduler *s, int64_t tokens);
+/* Returns ln of the shift for a video of `tokens` tokens, of pixels[0] frames with pixels[1] rows
+ * and pixels[2] columns; 0 frames: unknown. NAN: the shift does not depend on the resolution, or on
+ * an unknown one. */
+double weft_scheduler_mu(const weft_scheduler *s, int64_t tokens, const int64_t pixels[3]);
 
 #endif

@@ -154,6 +154,24 @@ weft_status weft_lay_helios(const weft_scheduler *s, const weft_timestep_request
     return status;
 }
 
+/* ---- Open-Sora 1.2 -------------------------------------------------------------------------- */
+
+weft_status weft_lay_rflow(const weft_scheduler *s, const weft_timestep_request *w,
+                           weft_solver_step *step)
+{
+    weft_timestep_request own = *w;
+    double *sigma;
+    if (w->sigma || w->time)
+        return weft_lay_flow(s, w, step);
+    WEFT_TRY(WEFT_NEW(sigma, w->steps, "%" PRId64 " noise levels", w->steps));
+    for (int64_t i = 0; i < w->steps; i++)
+        sigma[i] = 1 - (double)i / (double)w->steps;
+    own.sigma = sigma;
+    const weft_status_code status = weft_lay_flow(s, &own, step);
+    weft_free(sigma);
+    return status;
+}
+
 /* ---- EDM ------------------------------------------------------------------------------------ */
 
 weft_status weft_check_edm(const weft_scheduler *s, const char *where)

@@ -45,7 +45,7 @@ weft_status weft_noise_levels_set(const weft_family *family, const weft_schedule
     weft_timestep_request request = *given;
     double *sigma = NULL;
     request.mu = own == WEFT_LEVELS_EVEN_FLUX2 ? flux2_mu(tokens, given->steps)
-                                               : weft_scheduler_mu(s, tokens);
+                                               : weft_scheduler_mu(s, tokens, given->pixels);
     if (levels == WEFT_LEVELS_EVEN_SHIFT7 && request.mu > log(7))
         request.mu = log(7);
     if (levels) {

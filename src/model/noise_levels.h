@@ -7,8 +7,8 @@
 #include "diffusion/scheduler.h"
 #include "model/family.h"
 
-/* Fills the given->steps steps of a video of `tokens` tokens. given->sigma or given->time replaces
- * the levels; given->mu is not read. */
+/* Fills the given->steps steps of a video of `tokens` tokens and given->pixels. given->sigma or
+ * given->time replaces the levels; given->mu is not read. */
 weft_status weft_noise_levels_set(const weft_family *family, const weft_scheduler *s,
                                   int64_t tokens, const weft_timestep_request *given,
                                   weft_solver_step *step);

@@ -316,7 +316,8 @@ static weft_status read_numbers(const trajectory *s, const json_t *set, const ch
 /* A list of Euler's levels also has the end of the last step. */
 static weft_status read_request(trajectory *s, const json_t *run, double *given[2])
 {
-    static const char *const known[] = {"sigmas", "mu", "timesteps", "num_inference_steps"};
+    static const char *const known[] = {"sigmas", "mu", "timesteps", "num_inference_steps",
+                                        "pixels"};
     const char *where = s->p->config_file;
     const json_t *set = json_object_get(run, "set_timesteps");
     const bool ends = s->scheduler.path == WEFT_PATH_VE;
@@ -324,6 +325,11 @@ static weft_status read_request(trajectory *s, const json_t *run, double *given[
     if (set)
         WEFT_TRY(weft_json_only(set, where, known, WEFT_COUNT(known)));
     WEFT_TRY(weft_json_get_f64_or(set, "mu", where, NAN, &s->request.mu));
+    const json_t *pixels = json_object_get(set, "pixels");
+    for (size_t i = 0; i < 3 && pixels; i++)
+        s->request.pixels[i] = json_integer_value(json_array_get(pixels, i));
+    if (pixels)
+        s->request.mu = weft_scheduler_mu(&s->scheduler, 0, s->request.pixels);
     WEFT_TRY(read_numbers(s, set, "sigmas", &given[0], &sigmas));
     WEFT_TRY(read_numbers(s, set, "timesteps", &given[1], &times));
     if (ends && sigmas)

@@ -391,6 +391,7 @@ Test(scheduler, times_of_flow_levels_are_cut)
 /* A shift that goes by resolution: mu at both ends of its line, and e^mu as the shift. */
 Test(scheduler, shift_by_resolution)
 {
+    static const int64_t none[3] = {0};
     weft_scheduler s, fixed;
     weft_solver_step leg[4];
     cr_assert_eq(
@@ -399,12 +400,12 @@ Test(scheduler, shift_by_resolution)
             "true, \"base_shift\": 0.95, \"max_shift\": 2.05, \"base_image_seq_len\": 1024}",
             &s),
         WEFT_OK);
-    cr_assert_float_eq(weft_scheduler_mu(&s, 1024), 0.95, 1e-12);
-    cr_assert_float_eq(weft_scheduler_mu(&s, 4096), 2.05, 1e-12);
+    cr_assert_float_eq(weft_scheduler_mu(&s, 1024, none), 0.95, 1e-12);
+    cr_assert_float_eq(weft_scheduler_mu(&s, 4096, none), 2.05, 1e-12);
     cr_assert_eq(weft_scheduler_set_timesteps(&s, &(weft_timestep_request){4, NULL, NAN}, leg),
                  WEFT_E_ARG);
     cr_assert_eq(weft_scheduler_of("FlowMatchEulerDiscreteScheduler", "", &fixed), WEFT_OK);
-    cr_assert(isnan(weft_scheduler_mu(&fixed, 1024)));
+    cr_assert(isnan(weft_scheduler_mu(&fixed, 1024, none)));
     fixed.shift = exp(1.5);
     for (double sigma = 0.05; sigma < 1; sigma += 0.1)
         cr_assert_float_eq(weft_scheduler_shift(&s, 1.5, sigma),

@@ -192,10 +192,12 @@ int64_t weft_generator_averages(const weft_generator *p)
 static weft_status lay_schedule(const weft_generator *p, int64_t steps, weft_solver_step *step)
 {
     const weft_timestep_schedule *given = &p->options.timestep_schedule;
+    const weft_generator_options *o = &p->options;
     const weft_timestep_request request = {.steps = steps,
                                            .sigma = given->count ? given->sigmas : NULL,
                                            .time = given->timesteps,
-                                           .end = NAN};
+                                           .end = NAN,
+                                           .pixels = {o->frames, o->height, o->width}};
     return weft_noise_levels_set(p->model.denoiser->family, &p->trajectory.scheduler,
                                  weft_generator_tokens(p), &request, step);
 }

@@ -175,8 +175,10 @@ static weft_status fill_section(const weft_generator *p, int64_t section, weft_s
         weft_latent_stages_area(p, i ? i - 1 : 0, area);
         const int64_t tokens =
             frames * (area[0] / p->model.patch.factor[1]) * (area[1] / p->model.patch.factor[2]);
+        const int64_t size[3] = {p->options.frames, area[0] * p->model.grid.factor[1],
+                                 area[1] * p->model.grid.factor[2]};
         const weft_timestep_request request = {.steps = weft_latent_stages_steps(p, section, i),
-                                               .mu = weft_scheduler_mu(s, tokens),
+                                               .mu = weft_scheduler_mu(s, tokens, size),
                                                .end = NAN,
                                                .stage = i};
         WEFT_TRY(weft_scheduler_set_timesteps(s, &request, step));
