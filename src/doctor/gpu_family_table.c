@@ -222,6 +222,11 @@ const weft_gpu_family weft_gpu_families[] = {
      "\"l1_upsample_block\":\"Spatial2xTime2x3DUpsample\","
      "\"l1_upsample_wavelet\":\"InverseHaarWaveletTransform3D\"}",
      {2, 9, 16, 16, 0}},
+    {"{\"_class_name\":\"VideoAutoencoderPipeline\",\"block_out_channels\":[2,4],"
+     "\"layers_per_block\":1,\"latent_channels\":2,\"norm_num_groups\":2,\"filters\":2,"
+     "\"num_res_blocks\":1,\"channel_multipliers\":[1,2],\"temporal_downsample\":[true],"
+     "\"num_groups\":2,\"micro_frame_size\":5}",
+     {1, 10, 8, 8, 0}},
     {"{\"_class_name\":\"AutoencoderKLFlux2\",\"block_out_channels\":[2,4],"
      "\"norm_num_groups\":2,\"latent_channels\":2}",
      {2, 1, 4, 4, 0}},

@@ -106,8 +106,8 @@ static weft_status build_chunk(const weft_vae *v, const half *h, const work *w, 
     WEFT_TRY(WEFT_ALLOCATED(g, "the VAE's graph"));
     weft_graph_store_weights_as(g, v->dtype);
     const int64_t latents = w->latents[index != FIRST],
-                  frames =
-                      index ? latents * v->grid.factor[0] : weft_grid_frames(&v->grid, latents),
+                  frames = index && !v->grid.clip ? latents * v->grid.factor[0]
+                                                  : weft_grid_frames(&v->grid, latents),
                   lag = stream == WEFT_STREAM_FIRST  ? -v->grid.lag
                         : stream == WEFT_STREAM_LAST ? v->grid.lag
                                                      : 0;

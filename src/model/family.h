@@ -222,9 +222,13 @@ typedef struct weft_grid {
     /* Latent frames of a section of a video. Sections are encoded and decoded as videos of their
      * own, and a video has whole sections. 0 (default): the video is one section of any length */
     int64_t section;
+    /* Autoencoder: latent frames of a clip, which is a video of its own. A video has whole clips,
+     * or is shorter than one. 0 (default): a video is one clip of any length */
+    int64_t clip;
     /* Denoiser: frames of tokens that attend to each other in both directions; a video has whole
      * blocks. 0 (default): 1 */
     int64_t block;
+    bool pads;     /* denoiser: pads rows and columns to whole tokens: latents of any size fit */
     int64_t least; /* denoiser: least latent frames of a video; 0 (default): 1 */
     /* Denoiser: a block attends to earlier blocks only, through keys and values that calls with
      * weft_ports.cache keep. `window`: frames of tokens that a block attends to, its own included,
@@ -460,6 +464,11 @@ typedef struct weft_text_encoder_row {
      * conditioning has the first token and the tokens from the instruction's last one on
      * (prompt/text_rows.h). */
     bool instruction;
+    /* Published models: text after prompts that lack `prompt_mark`. NULL: none */
+    const char *prompt_after, *prompt_mark;
+    /* Published models: tensor (L,D) in the denoiser's files, the embeddings of an empty negative
+     * prompt, which has the token mask of its prompt. NULL: the encoder's embeddings of "" */
+    const char *no_text;
     /* Folder of a model between the encoder and the denoiser (WEFT_ROLE_TEXT_CONNECTORS), which
      * makes `text` and `audio_text` from the hidden states of all layers. NULL: none. */
     const char *connectors;
@@ -630,11 +639,12 @@ struct weft_family {
     /* Denoisers: key of model_index.json that is true if given frames have a timestep of their own
      * (WEFT_FRAME_CONDITION_TIMES). NULL: none */
     const char *times_key;
-    const char *autoencoder; /* denoisers: autoencoder class of the published models */
-    bool clamps;             /* autoencoders: the reference's forward() clamps its output */
-    bool packs;              /* denoisers: accepts weft_ports.packed without image tokens */
-    const char *marks[2];    /* fields that identify the family if "_class_name" is absent */
-    const char *model_type;  /* "model_type" in configs of transformers, which lack "_class_name" */
+    /* denoisers: class or size name of the published models' autoencoder */
+    const char *autoencoder;
+    bool clamps;            /* autoencoders: the reference's forward() clamps its output */
+    bool packs;             /* denoisers: accepts weft_ports.packed without image tokens */
+    const char *marks[2];   /* fields that identify the family if "_class_name" is absent */
+    const char *model_type; /* "model_type" in configs of transformers, which lack "_class_name" */
     weft_joint_model joint;
     const weft_companion *companion; /* NULL: none */
 
@@ -660,6 +670,9 @@ struct weft_family {
     /* Denoisers: whether published pipelines give the optional input. NULL: every one. */
     bool (*piped)(const void *config, weft_port port);
     bool negative; /* denoisers: noise processes and samplers use the negated prediction */
+    /* `negative` is new: models of earlier versions, whose weft.json lacks "negative", predict the
+     * opposite */
+    bool was_positive;
     void (*grid)(const void *config, weft_grid *grid); /* denoisers and autoencoders */
     weft_tile_rule tile;                               /* autoencoders */
     /* Sets the sizes and steps of `tile` by the config. NULL: they are the same for all configs */
@@ -687,6 +700,7 @@ struct weft_family {
     const char *staged_pipeline;
     /* default frame rate of the pipeline, frames per second; 0: 16 */
     double fps;
+    double image_fps; /* published models: frame rate of an image as conditioning; 0: of a video */
     /* pipeline's guidance method (diffusion/guidance.h); NULL: embedded, or cfg */
     const char *guidance;
     weft_own_levels noise_levels; /* noise levels that the pipeline sets in a flow scheduler */

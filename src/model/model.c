@@ -188,45 +188,78 @@ static int64_t frames_of(const weft_grid *grid, int64_t latent_frames)
                         : latent_frames * grid->factor[0];
 }
 
+/* Latent frames of the parts of a video that are videos of their own. 0: none. */
+static int64_t part_of(const weft_grid *grid)
+{
+    return grid->section ? grid->section : grid->clip;
+}
+
 int64_t weft_grid_latent_frames(const weft_grid *grid, int64_t frames)
 {
-    const int64_t whole = grid->section ? frames / frames_of(grid, grid->section) : 0,
-                  rest = grid->section ? frames % frames_of(grid, grid->section) : frames;
-    return whole * grid->section + latents_of(grid, rest);
+    const int64_t part = part_of(grid), whole = part ? frames / frames_of(grid, part) : 0,
+                  rest = part ? frames % frames_of(grid, part) : frames;
+    return whole * part + latents_of(grid, rest);
 }
 
 int64_t weft_grid_frames(const weft_grid *grid, int64_t latent_frames)
 {
-    const int64_t whole = grid->section ? latent_frames / grid->section : 0,
-                  rest = latent_frames - whole * grid->section;
-    return (whole ? whole * frames_of(grid, grid->section) : 0) +
+    const int64_t part = part_of(grid), whole = part ? latent_frames / part : 0,
+                  rest = latent_frames - whole * part;
+    return (whole ? whole * frames_of(grid, part) : 0) +
            (rest || !whole ? frames_of(grid, rest) : 0);
 }
 
 /* A video of one section without its other frames. */
 static int64_t lone_frames(const weft_grid *grid)
 {
-    return grid->causal && !grid->section ? 1 : 0;
+    return grid->causal && !part_of(grid) ? 1 : 0;
 }
 
 /* Distance between two supported numbers of frames. */
 static int64_t frames_of_group(const weft_grid *grid)
 {
-    return grid->section ? frames_of(grid, grid->section)
+    return part_of(grid) ? frames_of(grid, part_of(grid))
                          : grid->factor[0] * (grid->group ? grid->group : 1);
+}
+
+/* Whether a video of this length is shorter than a clip. */
+static bool is_short(const weft_grid *grid, int64_t frames)
+{
+    return !grid->section && grid->clip && frames < frames_of(grid, grid->clip);
+}
+
+/* The grid of a video that is one clip. */
+static weft_grid of_one_clip(const weft_grid *grid)
+{
+    weft_grid one = *grid;
+    one.clip = 0;
+    return one;
 }
 
 bool weft_grid_takes_frames(const weft_grid *grid, int64_t frames)
 {
+    if (is_short(grid, frames)) {
+        const weft_grid one = of_one_clip(grid);
+        return weft_grid_takes_frames(&one, frames);
+    }
     return frames >= 1 && (frames - lone_frames(grid)) % frames_of_group(grid) == 0;
 }
 
 int64_t weft_grid_nearest_frames(const weft_grid *grid, int64_t frames)
 {
+    if (is_short(grid, frames)) {
+        const weft_grid one = of_one_clip(grid);
+        return weft_grid_nearest_frames(&one, frames);
+    }
     const int64_t step = frames_of_group(grid), lone = lone_frames(grid),
                   least = lone ? lone : step,
                   nearest = (frames - lone + step / 2) / step * step + lone;
     return frames > least && nearest > least ? nearest : least;
+}
+
+int64_t weft_grid_pixel_step(const weft_grid *pixels, const weft_grid *patch, int side)
+{
+    return pixels->factor[side] * (patch->pads ? 1 : patch->factor[side]);
 }
 
 int64_t weft_grid_statistics_at(const weft_grid *grid, int64_t latent_frame)
@@ -250,6 +283,9 @@ const char *weft_grid_rule(const weft_grid *grid, char text[32])
 {
     if (frames_of_group(grid) == 1)
         snprintf(text, 32, "n");
+    else if (!grid->section && grid->clip)
+        snprintf(text, 32, "%" PRId64 " n, or 1 + %" PRId64 " n below %" PRId64,
+                 frames_of_group(grid), grid->factor[0], frames_of_group(grid));
     else
         snprintf(text, 32, "%s%" PRId64 " n", lone_frames(grid) ? "1 + " : "",
                  frames_of_group(grid));
@@ -353,18 +389,6 @@ weft_status weft_model_read(const json_t *json, const char *where, weft_model *m
     return weft_model_read_as(NULL, json, &(weft_config_locations){.where = where}, model);
 }
 
-weft_status weft_model_default(const char *class_name, weft_model *model)
-{
-    if (!class_name)
-        return weft_error(WEFT_MSG_MODEL_UNKNOWN, WEFT_NOWHERE,
-                          "weft has no autoencoder for this model; give sizes in latents");
-    json_t *json = json_object();
-    const weft_status_code status =
-        weft_model_read_as(class_name, json, &(weft_config_locations){.where = class_name}, model);
-    json_decref(json);
-    return status;
-}
-
 json_t *weft_model_write(const weft_model *model)
 {
     return weft_fields_write(model->family, model->config);
@@ -408,6 +432,22 @@ static weft_status read_size(const weft_named_config *size, const weft_family *f
     const weft_status_code status =
         weft_model_read_as(family->class_name, json,
                            &(weft_config_locations){.where = size->name, .strict = true}, model);
+    json_decref(json);
+    return status;
+}
+
+weft_status weft_model_default(const char *name, weft_model *model)
+{
+    if (!name)
+        return weft_error(WEFT_MSG_MODEL_UNKNOWN, WEFT_NOWHERE,
+                          "weft has no autoencoder for this model; give sizes in latents");
+    const weft_family *family;
+    const weft_named_config *size = find_size(name, &family);
+    if (size)
+        return read_size(size, family, model);
+    json_t *json = json_object();
+    const weft_status_code status =
+        weft_model_read_as(name, json, &(weft_config_locations){.where = name}, model);
     json_decref(json);
     return status;
 }

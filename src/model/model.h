@@ -21,8 +21,8 @@ weft_status weft_model_read(const json_t *json, const char *where, weft_model *m
  * is found as in weft_model_read. */
 weft_status weft_model_read_as(const char *class_name, const json_t *json,
                                const weft_config_locations *locations, weft_model *model);
-/* Sets *model to a model of the class with every field at its default. */
-weft_status weft_model_default(const char *class_name, weft_model *model);
+/* Sets *model to a model of the class with every field at its default, or to a published size. */
+weft_status weft_model_default(const char *name, weft_model *model);
 /* Opens a model. `path` is a config.json, its folder, or the name of a published size. */
 weft_status weft_model_open(const char *path, weft_model *model);
 /* Like weft_model_open. Returns an error that names the model's role if the role is not `role`. Of
@@ -125,9 +125,12 @@ weft_status weft_grid_check_statistics(const weft_grid *grid, int64_t latent_fra
 int64_t weft_grid_frames(const weft_grid *grid, int64_t latent_frames);
 int64_t weft_grid_latent_frames(const weft_grid *grid, int64_t frames);
 bool weft_grid_takes_frames(const weft_grid *grid, int64_t frames);
+/* Returns the step in pixels of the supported heights (side 1) or widths (side 2), for the grids of
+ * an autoencoder and a denoiser. */
+int64_t weft_grid_pixel_step(const weft_grid *pixels, const weft_grid *patch, int side);
 /* Returns the supported number of frames nearest to `frames`. */
 int64_t weft_grid_nearest_frames(const weft_grid *grid, int64_t frames);
-/* Formats the supported numbers of frames: "1 + 4 n", "4 n" or "n". */
+/* Formats the supported numbers of frames: "1 + 4 n", "4 n", "n" or "17 n, or 1 + 4 n below 17". */
 const char *weft_grid_rule(const weft_grid *grid, char text[32]);
 
 #endif

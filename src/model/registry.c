@@ -6,7 +6,7 @@
 extern const weft_family weft_family_sd_vae, weft_family_hunyuan_vae, weft_family_cogvideox_vae,
     weft_family_ltx_vae, weft_family_mochi_vae, weft_family_cosmos_vae, weft_family_allegro_vae,
     weft_family_qwen_image_vae, weft_family_hunyuan15_vae, weft_family_flux2_vae, weft_family_dc_ae,
-    weft_family_wfvae;
+    weft_family_wfvae, weft_family_opensora_vae;
 extern const weft_family weft_family_wan_dit, weft_family_wan_vae, weft_family_bytes_encoder,
     weft_family_uvit, weft_family_cogvideox_dit, weft_family_hunyuan_video_dit,
     weft_family_cosmos_dit, weft_family_ltx_dit, weft_family_mochi_dit, weft_family_latte_dit,
@@ -50,6 +50,7 @@ const weft_family *const weft_families[] = {
     &weft_family_sd_vae,        /* AutoencoderKL */
     &weft_family_dc_ae,         /* AutoencoderDC */
     &weft_family_wfvae,         /* WFVAEModel */
+    &weft_family_opensora_vae,  /* VideoAutoencoderPipeline */
     &weft_family_cogvideox_vae, /* AutoencoderKLCogVideoX */
     &weft_family_ltx_vae,       /* AutoencoderKLLTXVideo */
     /* AutoencoderKLLTX2Video; must follow LTX-Video, whose tensors its files have */

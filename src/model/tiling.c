@@ -182,6 +182,8 @@ int64_t weft_tiling_length(const weft_tiling *t, int side, int64_t index)
 
 int64_t weft_tiling_made(const weft_tiling *t, int side, int64_t length)
 {
+    if (length == t->in[side]) /* the rule of the grid, which may have clips */
+        return t->out[side];
     return side || !t->causal ? length * t->up[side] / t->down[side]
                               : 1 + (length - 1) * t->up[side] / t->down[side];
 }

@@ -160,7 +160,7 @@ names_of_every_family() {
         convert dialects/$name/original.safetensors ours --config config.json
         # a file with T5's names, of which UMT5's authors use others; a family whose authors use diffusers' names;
         # files with layers without an effect and with constant filters, which weft drops
-        case $name in *_umt5_one | *_motif_video | *_suv | *_wfvae | *_qwen_image | *_kandinsky5 | *_framepack) continue ;; esac
+        case $name in *_umt5_one | *_motif_video | *_suv | *_wfvae | *_opensora_vae | *_qwen_image | *_kandinsky5 | *_framepack) continue ;; esac
         convert ours theirs.safetensors --to original
         same theirs.safetensors dialects/$name/original.safetensors
     done

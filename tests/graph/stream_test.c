@@ -40,6 +40,10 @@ static const setup setups[] = {
      "\"encoder_num_resblocks\":1,\"encoder_energy_flow_hidden_size\":2,"
      "\"decoder_num_resblocks\":1,\"decoder_energy_flow_hidden_size\":2,"
      "\"t_interpolation\":\"nearest\"}", 5, 8, 8},
+    {"{\"_class_name\":\"VideoAutoencoderPipeline\",\"block_out_channels\":[2,4],"
+     "\"layers_per_block\":1,\"latent_channels\":2,\"norm_num_groups\":2,\"filters\":2,"
+     "\"num_res_blocks\":1,\"channel_multipliers\":[1,2],\"temporal_downsample\":[true],"
+     "\"num_groups\":2,\"micro_frame_size\":5}", 9, 4, 6},
 };
 /* clang-format on */
 
@@ -134,6 +138,12 @@ static int64_t run_piece(const setup *s, bool decoder, weft_stream stream, int64
     return count;
 }
 
+/* Frames of a chunk of `latents`, the first of the video or a later one. */
+static int64_t frames_of(const weft_grid *grid, bool first, int64_t latents)
+{
+    return first || grid->clip ? weft_grid_frames(grid, latents) : latents * grid->factor[0];
+}
+
 static void check(const setup *s, bool decoder)
 {
     const weft_model model = model_of(s->config);
@@ -147,7 +157,7 @@ static void check(const setup *s, bool decoder)
     int64_t made = 0;
     int64_t piece = grid.piece + s->latents % grid.piece;
     for (int64_t t = 0; t < s->latents; t += piece, piece = grid.piece) {
-        const int64_t frames = t ? piece * grid.factor[0] : weft_grid_frames(&grid, piece);
+        const int64_t frames = frames_of(&grid, !t, piece);
         const bool lags = decoder && grid.lag && t + piece == s->latents;
         const weft_stream stream = !t     ? WEFT_STREAM_FIRST
                                    : lags ? WEFT_STREAM_LAST
@@ -177,8 +187,8 @@ static void caches_in_place(const setup *s, bool decoder)
 {
     const weft_model model = model_of(s->config);
     const weft_grid grid = weft_model_grid(&model);
-    weft_graph *g =
-        build(s, decoder, WEFT_STREAM_NEXT, decoder ? grid.piece : grid.piece * grid.factor[0]);
+    weft_graph *g = build(s, decoder, WEFT_STREAM_NEXT,
+                          decoder ? grid.piece : frames_of(&grid, false, grid.piece));
     weft_memory_plan plan;
     cr_assert_eq(weft_pass_lifetime(g, NULL, &plan), WEFT_OK, "%s", weft_error_message());
     int count;

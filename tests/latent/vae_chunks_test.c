@@ -139,6 +139,19 @@ Test(vae, frames_that_lag_come_with_the_last_piece)
     }
 }
 
+/* The clips of Open-Sora 1.2 are videos of their own, in a stream and in the complete video. */
+Test(vae, clips_are_pieces)
+{
+    const weft_model model =
+        model_of("{\"_class_name\":\"VideoAutoencoderPipeline\",\"block_out_channels\":[2,4],"
+                 "\"layers_per_block\":1,\"latent_channels\":2,\"norm_num_groups\":2,"
+                 "\"filters\":2,\"num_res_blocks\":1,\"channel_multipliers\":[1,2],"
+                 "\"temporal_downsample\":[true],\"num_groups\":2,\"micro_frame_size\":5}");
+    static const int64_t latents[] = {1, 2, 3, 6, 9};
+    for (size_t i = 0; i < sizeof latents / sizeof *latents; i++)
+        check(&model, latents[i]);
+}
+
 /* A stream needs the memory of its longest chunk: as much for 57 frames as for 121. */
 Test(vae, memory_does_not_grow_with_the_video)
 {

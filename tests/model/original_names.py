@@ -479,6 +479,8 @@ FAMILIES = {
                           ("qkv_multiscales", [[], [5]]))}),
     "wfvae": (as_it_is, {"_class_name": "WFVAEModel", "latent_dim": 2, "base_channels": 4, "encoder_num_resblocks": 1,
                          "encoder_energy_flow_hidden_size": 3, "decoder_num_resblocks": 1, "decoder_energy_flow_hidden_size": 4}),
+    "opensora_vae": (as_it_is, {"_class_name": "VideoAutoencoderPipeline", "block_out_channels": [4, 8], "layers_per_block": 1, "norm_num_groups": 2,
+                                "filters": 4, "num_res_blocks": 1, "num_groups": 2, "micro_frame_size": 17}),
     "z_image": (z_image, {"_class_name": "ZImageTransformer2DModel", "dim": 48, "n_layers": 2, "n_refiner_layers": 1, "n_heads": 2, "in_channels": 4,
                           "cap_feat_dim": 10, "axes_dims": [8, 8, 8], "t_embedder_mid_dim": 12}),
     "qwen_image": (as_it_is, {"_class_name": "QwenImageTransformer2DModel", **TINY_DIT, "num_layers": 2, "in_channels": 16, "out_channels": 4,
@@ -611,6 +613,8 @@ def make(weft, key, theirs_of, config):
             theirs[filter] = ([1, 1, 2, 2, 2], bytes(32))
         for filter in "encoder.wavelet_transform_l1.aa", "decoder.inverse_wavelet_transform_l1.dd":
             theirs[filter] = ([1, 1, 2, 2], bytes(16))
+    if key == "opensora_vae":  # values of the config
+        theirs |= {name: ([1, 4, 1, 1, 1], bytes(16)) for name in ("scale", "shift")}
     if key == "suv":  # layers of the last block's text, which have no effect
         for layer in "attn1.to_add_out.weight", "norm2.norm_enc.bias", "ff_enc.net.0.proj.weight":
             theirs["transformer_blocks.2.1." + layer] = ([4], bytes(16))

@@ -56,6 +56,7 @@ Test(sizes, published)
         {"cosmos-transfer2.5-2b", 2885120000},
         {"opensoraplan-1.3", 2771981600},
         {"opensoraplan-1.5", 8504661120},
+        {"opensora-1.2-vae", 393341007},
         {"longcat-video", 13581071424},
         {"sana-video-2b", 2056862144},
         {"sana-video-2b-720p", 2057148928},
