@@ -661,7 +661,8 @@ typedef struct text_frame {
     int64_t most;
 } text_frame;
 
-static text_frame frame_of(const weft_text_encoder *encoder, weft_text_kind kind, int64_t most)
+static text_frame frame_of(const weft_text_encoder *encoder, weft_text_kind kind, const char *text,
+                           int64_t most)
 {
     const weft_text_encoder_row *row = encoder->row;
     const char *own = kind == WEFT_TEXT_PROMPT     ? row->prompt_before
@@ -671,6 +672,9 @@ static text_frame frame_of(const weft_text_encoder *encoder, weft_text_kind kind
         return (text_frame){encoder->before, encoder->edit->after, most};
     if (encoder->vision)
         return (text_frame){encoder->vision->before, encoder->vision->after, most};
+    if (kind == WEFT_TEXT_PROMPT && encoder->published && row->prompt_after &&
+        !strstr(text, row->prompt_mark))
+        return (text_frame){own ? own : row->before, row->prompt_after, most};
     return (text_frame){own ? own : row->before, row->after, most};
 }
 
@@ -810,7 +814,7 @@ weft_status weft_text_conditioning_tokenize(const weft_text_conditioning *c, wef
                        (s->kind == WEFT_TEXT_NEGATIVE || (s->kind == WEFT_TEXT_CAPTION && !*text));
     const int64_t length = encoder->vision ? encoder->length : positions_of(encoder),
                   crop = crop_of(encoder);
-    text_frame frame = frame_of(encoder, s->kind, encoder->length);
+    text_frame frame = frame_of(encoder, s->kind, text, encoder->length);
     const spelled to = {.tokens = row_of(find, user, "tokens", r, row, positions_of(encoder)),
                         .seen = row_of(find, user, "seen", r, row, positions_of(encoder)),
                         .real = row_of(find, user, "real", r, row, rows_of(encoder)),
@@ -915,6 +919,18 @@ void weft_text_conditioning_pair(const weft_text_conditioning *c, const float *p
     }
 }
 
+void weft_text_conditioning_set_no_text(const weft_text_conditioning *c, int r, const float *table,
+                                        const float *prompt, float *negative)
+{
+    for (int i = 0; i < c->entries; i++) {
+        const weft_conditioning_entry *entry = &c->entry[i];
+        const weft_text_encoder_row *row = c->encoder[r].row;
+        const float *from = entry->port == row->text ? table : prompt + entry->at;
+        if (entry->encoder == r && (entry->port == row->text || entry->port == row->mask))
+            memcpy(negative + entry->at, from, (size_t)(entry->rows * entry->width) * sizeof *from);
+    }
+}
+
 weft_tensor *weft_text_conditioning_program_input(void *program, const char *name)
 {
     return weft_program_input(program, name);
@@ -926,8 +942,8 @@ static weft_status format_truncation(const weft_text_encoder *encoder, const wef
                                      const char *text, weft_buf *out)
 {
     int32_t *all = NULL, *kept = NULL;
-    const text_frame whole = frame_of(encoder, WEFT_TEXT_PROMPT, 0),
-                     limited = frame_of(encoder, WEFT_TEXT_PROMPT, encoder->length);
+    const text_frame whole = frame_of(encoder, WEFT_TEXT_PROMPT, text, 0),
+                     limited = frame_of(encoder, WEFT_TEXT_PROMPT, text, encoder->length);
     int64_t count, left, cut, from = 0;
     WEFT_TRY(ids_of(encoder->row, t, &whole, text, &all, &count, NULL));
     weft_status_code status = WEFT_OK;

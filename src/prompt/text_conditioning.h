@@ -50,6 +50,7 @@ typedef struct weft_text_encoder {
     const weft_edit_pipeline *edit;
     weft_image_tokens images;
     char before[WEFT_EDIT_TEMPLATE]; /* template before the text, with all images */
+    bool published;                  /* prompts get row->prompt_after; set by the caller */
 } weft_text_encoder;
 
 /* One entry of the conditioning: (rows, width) floats at offset `at` of a packed caption. Pooled
@@ -175,6 +176,10 @@ void weft_text_conditioning_get(const weft_text_conditioning *c, int r, weft_pro
  * prompt's mask. */
 void weft_text_conditioning_pair(const weft_text_conditioning *c, const float *prompt,
                                  float *negative);
+/* Sets the packed row of an empty negative text: `table` (rows,width) of encoder r's entries, and
+ * the prompt's mask (weft_text_encoder_row.no_text). */
+void weft_text_conditioning_set_no_text(const weft_text_conditioning *c, int r, const float *table,
+                                        const float *prompt, float *negative);
 /* weft_program_input as a weft_input_lookup. */
 weft_tensor *weft_text_conditioning_program_input(void *program, const char *name);
 

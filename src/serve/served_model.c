@@ -147,7 +147,7 @@ static weft_status read_folder(weft_served_model *m, weft_generator_model *g)
     m->guidance = o.guidance;
     m->grid = g->grid;
     for (int i = 0; i < 2; i++)
-        m->pixel_step[i] = g->grid.factor[1 + i] * g->patch.factor[1 + i];
+        m->pixel_step[i] = weft_grid_pixel_step(&g->grid, &g->patch, 1 + i);
     return g->staged ? read_stages(m) : WEFT_OK;
 }
 

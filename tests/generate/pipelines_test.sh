@@ -10,7 +10,7 @@ all_cases_pass() {
     local files models
     files=$(find "$cases" -name 'asked*.json' | wc -l) models=$(find "$cases" -name asked.json | wc -l)
     grep -qx "$files files: $files passed, 0 failed, 0 skipped" all.txt || fail_with all.txt "not all $files cases"
-    [ "$(cut -d/ -f1 all.txt | grep -Fxc -f <(ls "$cases"))" = "$files" ] && [ "$files" -ge 126 ] && [ "$models" -ge 52 ] ||
+    [ "$(cut -d/ -f1 all.txt | grep -Fxc -f <(ls "$cases"))" = "$files" ] && [ "$files" -ge 130 ] && [ "$models" -ge 53 ] ||
         fail_with all.txt "cases of $models models"
 }
 check all_cases_pass
@@ -87,6 +87,9 @@ check kandinsky5_nabla_by_ranks_of_ring by_ranks kandinsky5_nabla "" --parallel 
 for axis in tp cp fsdp cfg; do check "osp15_by_ranks_of_$axis" by_ranks osp15 "" --parallel $axis=2; done
 check osp15_by_ranks_of_sp by_ranks osp15 "" --parallel tp=2 --parallel sequence_parallel=true
 check osp15_by_ranks_of_ring by_ranks osp15 "" --parallel cp=2 --parallel context=ring
+for axis in tp cp fsdp cfg; do check "opensora_by_ranks_of_$axis" by_ranks opensora "" --parallel $axis=2; done
+check opensora_by_ranks_of_ring by_ranks opensora "" --parallel cp=2 --parallel context=ring
+for axis in tp cp; do check "opensora_image_by_ranks_of_$axis" by_ranks opensora image --parallel $axis=2; done
 for axis in tp cp fsdp cfg; do check "osp13_by_ranks_of_$axis" by_ranks osp13 "" --parallel $axis=2; done
 for axis in tp cp fsdp cfg; do check "helios_mid_by_ranks_of_$axis" by_ranks helios_mid "" --parallel $axis=2; done
 check helios_mid_by_ranks_of_sp by_ranks helios_mid "" --parallel tp=2 --parallel sequence_parallel=true

@@ -31,6 +31,20 @@ static int64_t own_rows(const weft_generator_part *s, const char *input, int64_t
     return own.shape.dim[0];
 }
 
+/* Adapts the conditioning of a negative prompt, row r, to its prompt. */
+static void pair_negative(weft_generator *p, int64_t r)
+{
+    const int64_t batch = p->options.batch, floats = p->model.text.floats;
+    const char *text = weft_generator_negative(p, p->request.first + r % batch);
+    const float *prompt = p->memory.context + (r - batch) * floats;
+    float *negative = p->memory.context + r * floats;
+    weft_text_conditioning_pair(&p->model.text, prompt, negative);
+    for (int i = 0; i < p->model.text.encoders; i++)
+        if (p->model.no_text[i] && (!text || !*text))
+            weft_text_conditioning_set_no_text(&p->model.text, i, p->model.no_text[i], prompt,
+                                               negative);
+}
+
 /* Encodes this rank's rows: rows 0..batch-1 are the prompts, rows batch.. the negative prompts. */
 static weft_status encode_own_text(weft_generator *p)
 {
@@ -63,9 +77,7 @@ static weft_status encode_own_text(weft_generator *p)
                                    p->memory.context);
     }
     for (int64_t r = batch; r < p->shape.text_rows; r++)
-        weft_text_conditioning_pair(&p->model.text,
-                                    p->memory.context + (r - batch) * p->model.text.floats,
-                                    p->memory.context + r * p->model.text.floats);
+        pair_negative(p, r);
     return WEFT_OK;
 }
 

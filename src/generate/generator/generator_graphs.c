@@ -9,15 +9,23 @@
 #include "generate/generator/int8_layers.h"
 #include "generate/generator/latent_stages.h"
 #include "generate/generator/quantized_weights.h"
+#include "graph/builder_helpers.h"
 #include "transform/numeric/mixed_precision.h"
 
 #include <stdio.h>
+
+/* Frame rate as conditioning, if none is given. */
+static double own_fps(const weft_generator *p)
+{
+    const double of_image = p->model.denoiser->family->image_fps;
+    return p->options.frames == 1 && of_image > 0 ? of_image : p->model.fps;
+}
 
 /* Values of ports that are one number per video. */
 double weft_generator_number(const weft_generator *p, weft_port port)
 {
     switch (port) {
-    case WEFT_PORT_FPS: return p->options.fps > 0 ? p->options.fps : p->model.fps;
+    case WEFT_PORT_FPS: return p->options.fps > 0 ? p->options.fps : own_fps(p);
     case WEFT_PORT_HEIGHT: return (double)p->options.height;
     case WEFT_PORT_WIDTH: return (double)p->options.width;
     case WEFT_PORT_OFFSET: return 2; /* value that CogVideoX 1.5 was trained with */
@@ -364,8 +372,10 @@ static weft_status build_denoiser(weft_generator *p, int expert, int64_t rows,
     weft_graph_push(d, "%s", expert ? weft_generator_scopes[1] : model->family->scope);
     weft_model_call(d, model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, false, &ports);
     weft_graph_pop(d);
-    if (!context)
-        weft_output(d, "prediction", weft_model_answer(d, model, &ports));
+    if (!context) {
+        const weft_value answer = weft_model_answer(d, model, &ports);
+        weft_output(d, "prediction", p->model.opposite ? weft_affine(d, answer, -1, 0) : answer);
+    }
     if (p->shape.sound_steps)
         weft_output(d, "audio_prediction", ports.at[WEFT_PORT_AUDIO_PREDICTION]);
     return finish_part(p, part, rows);

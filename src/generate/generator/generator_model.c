@@ -2,6 +2,7 @@
 
 #include "base/fs.h"
 #include "base/json_foreign.h"
+#include "base/log.h"
 #include "model/key_mapping.h"
 
 #include <string.h>
@@ -114,6 +115,8 @@ weft_status weft_generator_model_read_settings(weft_generator_model *m, weft_gen
         status = weft_json_get_f64_or(own, "context_noise", "weft.json", 0, &m->context_noise);
     const weft_frame_condition how = weft_model_takes_port(m->denoiser);
     m->published = !own;
+    m->opposite =
+        own && m->denoiser->family->was_positive && !json_is_true(json_object_get(own, "negative"));
     m->grid.section = how.precedes && m->published ? how.section : 0;
     const char *condition = json_string_value(json_object_get(own, "condition"));
     m->first_frame = condition && !strcmp(condition, "first_frame");
@@ -236,6 +239,39 @@ static int64_t length_of(const weft_generator_model *m, const weft_generator_opt
     return omits_guidance(m->denoiser) ? row->length_without_guidance : 0;
 }
 
+/* Reads the embeddings of an empty negative prompt for encoder i from the denoiser's files. Without
+ * them, the empty text is encoded. */
+static weft_status read_no_text(weft_generator_model *m, int i)
+{
+    const weft_text_encoder_row *row = m->text.encoder[i].row;
+    const weft_conditioning_entry *entry = weft_text_conditioning_find(&m->text, row->text);
+    weft_tensors *file = NULL;
+    if (!row->no_text || !entry)
+        return WEFT_OK;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_tensors_open(m->denoiser_folder[0], &file));
+    const weft_stored_tensor *t = weft_tensors_find(file, row->no_text);
+    if (!t) {
+        weft_warning(WEFT_MSG_TENSOR_NAMES,
+                     WEFT_AT(.file = m->denoiser_folder[0], .key = row->no_text),
+                     "the files lack the embeddings of an empty negative prompt, with which the "
+                     "published model was trained; the text \"\" is encoded in their place");
+        goto out;
+    }
+    if (t->rank != 2 || t->dim[0] < entry->rows || t->dim[1] != entry->width)
+        WEFT_GO(weft_error(WEFT_MSG_TENSOR_SHAPE,
+                           WEFT_AT(.file = t->file, .key = row->no_text, WEFT_NUMBER(t->dim[0])),
+                           "embeddings of %" PRId64 " tokens are needed, each of %" PRId64
+                           " values",
+                           entry->rows, entry->width));
+    m->no_text[i] = weft_alloc(entry->rows * entry->width * (int64_t)sizeof *m->no_text[i]);
+    WEFT_GO(WEFT_ALLOCATED(m->no_text[i], "the embeddings of an empty negative prompt"));
+    weft_stored_read(t, 0, entry->rows * entry->width, m->no_text[i]);
+out:
+    weft_tensors_close(file);
+    return status;
+}
+
 /* Opens the text encoders in the folders named by the denoiser's rows, with the text lengths that
  * the denoiser was trained on. */
 static weft_status open_text(weft_generator_model *m, const weft_generator_options *o)
@@ -260,6 +296,11 @@ static weft_status open_text(weft_generator_model *m, const weft_generator_optio
                                        &m->connectors_folder[i], &spec[i].connectors));
     }
     WEFT_GO(weft_text_conditioning_open(m->denoiser, spec, count, m->folder, &m->text));
+    for (int i = 0; i < count; i++) {
+        m->text.encoder[i].published = !own;
+        if (!own)
+            WEFT_GO(read_no_text(m, i));
+    }
     WEFT_GO(weft_tokenizer_set_open(&m->text, &m->tokenizers));
 out:
     json_decref(own);
@@ -419,6 +460,7 @@ void weft_generator_model_close(weft_generator_model *m)
 {
     for (int i = 0; i < WEFT_MAX_TEXT_ENCODERS; i++) {
         weft_free(m->encoder_folder[i]);
+        weft_free(m->no_text[i]);
         weft_free(m->connectors_folder[i]);
     }
     for (int i = 0; i < WEFT_COUNT(m->denoiser_folder); i++)

@@ -22,7 +22,11 @@ typedef struct weft_generator_model {
     weft_grid grid;                                  /* pixels to latents */
     double fps;
     weft_guider guider;
-    bool published;       /* no weft.json: conditioning as in the model's pipeline */
+    bool published; /* no weft.json: conditioning as in the model's pipeline */
+    bool opposite;  /* weft.json: of an earlier version (weft_family.was_positive) */
+    /* Embeddings of an empty negative prompt (weft_text_encoder_row.no_text). NULL: of the
+     * encoder */
+    float *no_text[WEFT_MAX_TEXT_ENCODERS];
     bool first_frame;     /* weft.json: trained with a given first frame */
     bool grey_rest;       /* and grey frames after it */
     double context_noise; /* causal models: timestep at which a block sees finished ones */

@@ -14,12 +14,12 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Checks that height and width are multiples of the VAE's compression times the denoiser's
- * patch. */
+/* Checks that height and width are multiples of the VAE's compression times the denoiser's patch,
+ * if the denoiser does not pad. */
 static weft_status check_pixels(const weft_generator *p, const int64_t size[2])
 {
     for (int i = 0; i < 2; i++) {
-        const int64_t step = p->model.grid.factor[1 + i] * p->model.patch.factor[1 + i];
+        const int64_t step = weft_grid_pixel_step(&p->model.grid, &p->model.patch, 1 + i);
         const int64_t nearest = (size[i] + step / 2) / step * step;
         if (size[i] % step)
             return weft_error(WEFT_MSG_VIDEO_SIZE,

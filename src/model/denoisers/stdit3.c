@@ -8,6 +8,7 @@
  *
  *   block:  x += gate1 attn(mod1(norm x));  x += cross(x, y);  x += gate2 mlp(mod2(norm x))
  *
+ * The prediction is data - noise, the negative of the velocity of flow matching.
  * Given frames (frame mask 0) are modulated with time 0. A temporal block works on (B,N,T,C). In
  * both kinds of blocks, attention is separate for each index of dim 1.
  * Shape letters: B batch, T frames, N tokens of a frame, L text tokens, C width, D head width. */
@@ -384,6 +385,7 @@ static void grid(const void *config, weft_grid *grid)
     const stdit3 *c = config;
     for (int i = 0; i < 3; i++)
         grid->factor[i] = c->patch[i];
+    grid->pads = true;
     grid->channels = c->in_channels;
     grid->out_channels = out_of(c);
 }
@@ -453,13 +455,19 @@ static const weft_port_row ports[] = {
     {WEFT_PORT_PREDICTION, true,  "sample"},
 };
 
+/* The embeddings of an absent text, which generation reads from the file. */
+static const weft_rename_rule original[] = {
+    {"y_embedder.y_embedding", ""},
+};
 static const weft_key_mapping mappings[] = {
-    {"original", "spatial_blocks.0.attn.qkv.weight", NULL, 0},
+    {"original", "spatial_blocks.0.attn.qkv.weight", original,
+     sizeof original / sizeof *original},
 };
 
 static const weft_text_encoder_row text_encoders[] = {
     {"text_encoder", "tokenizer", WEFT_PORT_TEXT, WEFT_PORT_TEXT_MASK, .length = 300,
-     .clean = WEFT_CLEAN_LOWER},
+     .clean = WEFT_CLEAN_LOWER, .prompt_after = " aesthetic score: 6.5.",
+     .prompt_mark = "aesthetic score:", .no_text = "y_embedder.y_embedding"},
 };
 
 /* Feature cache rules: TeaCache's polynomial and thresholds as published for Open-Sora 1.2. Other
@@ -480,13 +488,14 @@ const weft_family weft_family_stdit3 = {
     .class_name = "STDiT3", .also = "STDiT3_XL_2", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
     .cache = caches, .caches = sizeof caches / sizeof *caches,
-    .library = "weft", .pipeline = "STDiT3Pipeline",
+    .library = "weft", .pipeline = "STDiT3Pipeline", .autoencoder = "opensora-1.2-vae",
+    .negative = true, .was_positive = true,
     .marks = {"input_sq_size", "caption_channels"},
     .config_bytes = sizeof(stdit3), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
     .grid = grid, .frame_condition = frame_condition,
-    .frame_condition_help = "first frame, with a causal autoencoder", .fps = 24,
+    .frame_condition_help = "first frame, with a causal autoencoder", .fps = 24, .image_fps = 120,
     .begin = begin,
     .text_encoder = text_encoders, .text_encoders = sizeof text_encoders / sizeof *text_encoders,
     .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,

@@ -269,6 +269,8 @@ static weft_status write_rest(const weft_export *e, const char *folder)
                   "rest", e->models->grey_rest ? "grey" : NULL, "text_lengths", lengths);
     if (own && e->run->distill.method && e->run->distill.context_noise > 0)
         json_object_set_new(own, "context_noise", json_real(e->run->distill.context_noise));
+    if (own && e->models->denoiser.family && e->models->denoiser.family->negative)
+        json_object_set_new(own, "negative", json_true());
     WEFT_TRY(save_json(folder, "weft.json", own));
     return write_index(e, folder);
 }

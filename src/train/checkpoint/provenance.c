@@ -246,6 +246,8 @@ weft_status weft_provenance_make(const weft_run *run, const weft_run_models *mod
         WEFT_GO(hash_model(weft_run_trained_from(run, models)->weights, &hash));
         json_object_set_new(m, "base", hash);
     }
+    if (models->denoiser.family && models->denoiser.family->was_positive)
+        json_object_set_new(m, "prediction", json_string("data - noise"));
     json_object_set_new(m, "lora", lora_of(&run->transformer.lora));
     WEFT_GO(add_networks(run, m));
     WEFT_GO(add_pairs(run, models, m));
@@ -349,6 +351,8 @@ weft_status weft_provenance_check(const weft_run *run, const json_t *before, con
         {"teacher", "the model of distill.teacher changed (weights or config)"},
         {"fake_score", "the model of distill.fake_weights changed (weights or config)"},
         {"lpips", "the networks of loss.lpips changed (files)"},
+        {"prediction", "the model predicts data - noise, and the checkpoint's model predicts the "
+                       "opposite (STDiT3 up to version 0.2.0)"},
         {"text_encoder", "the text encoder changed (weights or config)"},
         {"text_encoder_2", "the second text encoder changed (weights or config)"},
         {"tokenizer", "the tokenizer changed (files or max_length)"},
