@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Makes a golden file of step distillation, preference tuning or training with control videos: steps of a tiny Wan
 transformer in PyTorch (f64). _sizes: the teacher is larger than the student, and the fake score has a third size. _ltx: a tiny
-LTX-Video transformer, whose pipeline sets even noise levels.
+LTX-Video transformer, whose pipeline sets even noise levels. _ltx2: a tiny LTX-2, with a clip without sound. _high, _low: an expert of
+the levels above or below 0.8.
 
-usage: golden_distill.py OUT_PREFIX lcm|dmd2|self_forcing|lcm_sizes|dmd2_sizes|self_forcing_sizes|dmd2_ltx|
-                         dpo|control|vace|animate|replace[_drop][_lora] [SEED]
+usage: golden_distill.py OUT_PREFIX lcm|dmd2|self_forcing|lcm_sizes|dmd2_sizes|self_forcing_sizes|dmd2_ltx|lcm_ltx2|dmd2_ltx2|
+                         lcm_high|dmd2_high|dmd2_low|dpo|control|vace|animate|replace[_drop][_lora] [SEED]
 Writes OUT_PREFIX.safetensors (param.*, in.*, final.*) and OUT_PREFIX.json (losses, norms, settings).
 
 Item i of step s is sample (s B + i) % N with key 1000 s + i + 1. Noise and levels are the draws of
@@ -17,8 +18,9 @@ import sys
 import numpy as np
 import torch
 from causal_wan import CausalWanTransformer3DModel
-from diffusers import LTXVideoTransformer3DModel, WanAnimateTransformer3DModel, WanTransformer3DModel, WanVACETransformer3DModel
-from golden_draws import normal, uniform
+from diffusers import (LTX2VideoTransformer3DModel, LTXVideoTransformer3DModel, WanAnimateTransformer3DModel, WanTransformer3DModel,
+                       WanVACETransformer3DModel)
+from golden_draws import mix, normal, uniform
 from safetensors.torch import save_file
 
 NOISE, TIMESTEP, SCORE, FAKE, ROLLOUT, NO_CONTROL, NO_FACE, OVERLAP = 2, 3, 14, 15, 17, 19, 20, 21  # purposes of the draws
@@ -28,6 +30,10 @@ CONFIG = {"patch_size": [1, 2, 2], "num_attention_heads": 2, "attention_head_dim
 LTX = {"in_channels": 4, "out_channels": 4, "num_attention_heads": 2, "attention_head_dim": 12, "cross_attention_dim": 24,
        "num_layers": 2, "caption_channels": 8}
 LTX_SPACING = (8 / 25, 32, 32)  # of latents, in seconds and pixels: what LTXPipeline gives
+LTX2 = {"in_channels": 4, "out_channels": 4, "num_attention_heads": 2, "attention_head_dim": 6, "cross_attention_dim": 12,
+        "audio_in_channels": 3, "audio_out_channels": 3, "audio_num_attention_heads": 2, "audio_attention_head_dim": 4,
+        "audio_cross_attention_dim": 8, "num_layers": 1, "caption_channels": 8, "rope_type": "split", "rope_theta": 100.0}
+SOUND = {"latents": 6, "channels": 3, "loss_weight": 0.5, "fps": 24.0, "key": 0x736f756e}
 SHAPE, TEXT, SAMPLES, BATCH, STEPS = (4, 2, 4, 4), 8, 5, 2, 20  # C,T,Y,X of a latent; tokens of a text
 # A larger eps than usual: it keeps rounding of gradients near 0 out of the steps.
 OPTIMIZER = {"lr": 5e-3, "betas": [0.9, 0.95], "eps": 1e-4, "weight_decay": 0.01, "clip_norm": 1.0}
@@ -44,6 +50,12 @@ def noise_of(keys, purpose=NOISE, times=1):
     return torch.tensor(np.stack(rows)).permute(0, 4, 1, 2, 3).double()
 
 
+def sound_noise_of(keys, purpose=NOISE):
+    count = SOUND["latents"] * SOUND["channels"]
+    rows = [np.array([normal(mix(k, SOUND["key"]), purpose, i) for i in range(count)]).reshape(SOUND["latents"], -1) for k in keys]
+    return torch.tensor(np.stack(rows)).double()
+
+
 def draws_of(keys, purpose=TIMESTEP):
     return torch.tensor([uniform(k, purpose, 0) for k in keys], dtype=torch.float64)
 
@@ -54,6 +66,48 @@ def shifted(sigma):
 
 def each(sigma):
     return sigma.reshape(-1, 1, 1, 1, 1)
+
+
+RANGE = [0.0, 1.0]  # levels of an expert, after the shift
+
+
+def ranged(u, low=0.0, high=1.0):
+    """u of 0 to 1, as a level before the shift in the range."""
+    ends = [sigma / (SHIFT - (SHIFT - 1) * sigma) for sigma in RANGE]
+    low, high = max(low, ends[0]), min(high, ends[1])
+    return low + (high - low) * u
+
+
+class Streams:
+    """Values of the video and of its sound; joined (B): 1 for clips with sound."""
+
+    def __init__(self, video, sound, joined=None):
+        self.video, self.sound, self.joined = video, sound, joined
+
+    def each(self, act, other=None):
+        if isinstance(other, Streams):
+            return Streams(act(self.video, other.video), act(self.sound, other.sound), self.joined)
+        sound = other.reshape(-1, 1, 1) if torch.is_tensor(other) else other  # one number for a sample
+        return Streams(act(self.video, other), act(self.sound, sound), self.joined)
+
+    def __add__(self, other): return self.each(lambda a, b: a + b, other)
+    def __sub__(self, other): return self.each(lambda a, b: a - b, other)
+    def __mul__(self, other): return self.each(lambda a, b: a * b, other)
+    def __truediv__(self, other): return self.each(lambda a, b: a / b, other)
+    def __pow__(self, other): return self.each(lambda a, b: a ** b, other)
+    __rmul__, sub = __mul__, __sub__
+    def sqrt(self): return self.each(lambda a, b: a.sqrt())
+    def abs(self): return self.each(lambda a, b: a.abs())
+    def detach(self): return self.each(lambda a, b: a.detach())
+    def double(self): return self.each(lambda a, b: a.double())
+    def expand(self, *size): return self.each(lambda a, b: a.expand(*size))
+    def __getitem__(self, items): return Streams(self.video[items], self.sound[items], None if self.joined is None else self.joined[items])
+
+    def mean(self, dim=None, keepdim=False):
+        """Of each sample, or the loss."""
+        if dim:
+            return self.each(lambda a, b: a.mean(dim=tuple(range(1, a.dim())), keepdim=keepdim))
+        return self.video.mean() + SOUND["loss_weight"] * (self.sound * self.joined.reshape(-1, 1, 1)).mean()
 
 
 # ---- networks ------------------------------------------------------------------------------------
@@ -81,6 +135,15 @@ def add_lora(model, rank, alpha, ends):
 
 
 def velocity(model, x, sigma, text):
+    if isinstance(x, Streams):
+        b, c, t, h, w = x.video.shape
+        made = [model(x.video[i:i + 1].permute(0, 2, 3, 4, 1).reshape(1, -1, c), x.sound[i:i + 1], text.video[i:i + 1], text.sound[i:i + 1],
+                      1000 * sigma[i:i + 1], sigma=1000 * sigma[i:i + 1], num_frames=t, height=h, width=w, fps=SOUND["fps"],
+                      audio_num_frames=SOUND["latents"], encoder_attention_mask=torch.ones(1, TEXT, dtype=torch.long),
+                      audio_encoder_attention_mask=torch.ones(1, TEXT, dtype=torch.long), isolate_modalities=not x.joined[i],
+                      return_dict=False) for i in range(b)]
+        video, sound = [torch.cat(part) for part in zip(*made)]
+        return Streams(video.reshape(b, t, h, w, c).permute(0, 4, 1, 2, 3), sound, x.joined)
     if isinstance(model, LTXVideoTransformer3DModel):
         b, c, t, h, w = x.shape
         y = model(x.permute(0, 2, 3, 4, 1).reshape(b, -1, c), text, 1000 * sigma, torch.ones(text.shape[:2], dtype=torch.long), t, h, w,
@@ -91,7 +154,7 @@ def velocity(model, x, sigma, text):
 
 def guided(model, x, sigma, text, empty, scale):
     v, u = velocity(model, x, sigma, text), velocity(model, x, sigma, empty)
-    return u + scale * (v - u)
+    return u + (v - u) * scale
 
 
 def random_weights(model):
@@ -137,15 +200,15 @@ class Lcm:
 
     def loss(self, x0, noise, keys, text, empty):
         c = DISTILL
-        u = draws_of(keys)
-        s, r = shifted(u), shifted((u - 1 / c["solver_steps"]).clamp(min=0))
-        x = (1 - each(s)) * x0 + each(s) * noise
-        own = x - each(s) * velocity(self.student, x, s, text)
+        u, end = ranged(draws_of(keys)), RANGE[0]
+        s, r = shifted(u), shifted((u - 1 / c["solver_steps"]).clamp(min=ranged(0)))
+        x = x0 * (1 - each(s)) + noise * each(s)
+        own = x + velocity(self.student, x, s, text) * each(end - s)
         with torch.no_grad():
             self.switch(False)
-            y = x + each(r - s) * guided(self.teacher, x, s, text, empty, c["guidance"])
+            y = x + guided(self.teacher, x, s, text, empty, c["guidance"]) * each(r - s)
             self.switch(True)
-            target = y - each(r) * velocity(self.target, y, r, text)
+            target = y + velocity(self.target, y, r, text) * each(end - r)
         return ((own - target) ** 2 + c["huber_c"] ** 2).sqrt().sub(c["huber_c"]).mean()
 
     def stepped(self):
@@ -196,22 +259,27 @@ class Dmd2:
         self.fake_optimizer = adamw(self.fake, MATCH["fake"])
 
     def sample(self, x0, noise, keys, text):
-        sigma = levels(MATCH["student_steps"], isinstance(self.student, LTXVideoTransformer3DModel))
+        sigma = levels(MATCH["student_steps"], isinstance(self.student, (LTXVideoTransformer3DModel, LTX2VideoTransformer3DModel)))
+        sigma = [level for level in sigma if RANGE[0] <= level < RANGE[1] or RANGE[1] == 1 == level]
         s = torch.tensor([sigma[int(u * len(sigma))] for u in draws_of(keys).tolist()], dtype=torch.float64)
-        x = (1 - each(s)) * x0 + each(s) * noise
-        return x - each(s) * velocity(self.student, x, s, text)
+        x = x0 * (1 - each(s)) + noise * each(s)
+        return x - velocity(self.student, x, s, text) * each(s)
+
+    def noise(self, keys, purpose):
+        video = noise_of(keys, purpose)
+        return Streams(video, sound_noise_of(keys, purpose)) if isinstance(self.student, LTX2VideoTransformer3DModel) else video
 
     def loss(self, x0, noise, keys, text, empty):
         y = self.sample(x0, noise, keys, text)
         seen = y.detach()
-        r, other = shifted(draws_of(keys, FAKE)), noise_of(keys, FAKE)
-        v = velocity(self.fake, (1 - each(r)) * seen + each(r) * other, r, text)
+        r, other = shifted(ranged(draws_of(keys, FAKE))), self.noise(keys, FAKE)
+        v = velocity(self.fake, seen * (1 - each(r)) + other * each(r), r, text)
         self.fake_loss = ((v - (other - seen)) ** 2).mean()
         with torch.no_grad():
-            r, other = shifted(0.02 + 0.96 * draws_of(keys, SCORE)), noise_of(keys, SCORE)
-            x = (1 - each(r)) * seen + each(r) * other
-            real = x - each(r) * guided(self.teacher, x, r, text, empty, DISTILL["guidance"])
-            fake = x - each(r) * velocity(self.fake, x, r, text)
+            r, other = shifted(ranged(draws_of(keys, SCORE), 0.02, 0.98)), self.noise(keys, SCORE)
+            x = seen * (1 - each(r)) + other * each(r)
+            real = x - guided(self.teacher, x, r, text, empty, DISTILL["guidance"]) * each(r)
+            fake = x - velocity(self.fake, x, r, text) * each(r)
             direction = (fake - real) / (seen - real).abs().mean(dim=(1, 2, 3, 4), keepdim=True)
         return 0.5 * ((y - (seen - direction)) ** 2).mean()
 
@@ -423,7 +491,8 @@ def main():
     global SHAPE, TEXT
     kinds = {"lcm": Lcm, "dmd2": Dmd2, "self_forcing": SelfForcing, "dpo": Dpo, "control": Control, "vace": Control, "animate": Animate,
              "replace": lambda model, lora: Animate(model, lora, True),
-             "lcm_sizes": Lcm, "dmd2_sizes": Dmd2, "self_forcing_sizes": SelfForcing, "dmd2_ltx": Dmd2}
+             "lcm_sizes": Lcm, "dmd2_sizes": Dmd2, "self_forcing_sizes": SelfForcing, "dmd2_ltx": Dmd2,
+             "lcm_ltx2": Lcm, "dmd2_ltx2": Dmd2, "lcm_high": Lcm, "dmd2_high": Dmd2, "dmd2_low": Dmd2}
     kinds |= {"control_drop": lambda *given: Control(*given, True), "vace_drop": lambda *given: Control(*given, True),
               "animate_drop": lambda *given: Animate(*given, False, True), "replace_drop": lambda *given: Animate(*given, True, True)}
     if len(sys.argv) < 3 or sys.argv[2].removesuffix("_lora") not in kinds:
@@ -443,18 +512,32 @@ def main():
         config = {k: v for k, v in CONFIG.items() if k not in ("qk_norm", "rope_max_seq_len")} | CAUSAL
         config["_class_name"] = "CausalWanTransformer3DModel"
         make = CausalWanTransformer3DModel
-    if "_ltx" in kind:
+    if "_high" in kind or "_low" in kind:
+        RANGE[:] = [0.8, 1.0] if "_high" in kind else [0.0, 0.8]
+    if "_ltx2" in kind:
+        make, config = LTX2VideoTransformer3DModel, {**LTX2, "_class_name": "LTX2VideoTransformer3DModel"}
+    elif "_ltx" in kind:
         make, config = LTXVideoTransformer3DModel, {**LTX, "_class_name": "LTXVideoTransformer3DModel"}
     model = make(**{k: v for k, v in config.items() if k != "_class_name"})
     random_weights(model)
     model = model.double()
     data = torch.randn(SAMPLES, *SHAPE).double()
     text, empty = torch.randn(SAMPLES, TEXT, 8).double(), torch.randn(1, TEXT, 8).double()
+    sounds = "_ltx2" in kind
+    if sounds:
+        joined = torch.tensor([1.0, 1, 1, 0, 1]).double()
+        data = Streams(data, torch.randn(SAMPLES, SOUND["latents"], SOUND["channels"]).double() * joined.reshape(-1, 1, 1), joined)
+        text = Streams(text, torch.randn(SAMPLES, TEXT, 8).double())
+        empty = Streams(empty, torch.randn(1, TEXT, 8).double())
     lora = kind.endswith("lora")
     if lora:
         add_lora(model, LORA["rank"], LORA["alpha"], LORA["targets"])
-    tensors = {**named(model, "param."), "in.latents": data.permute(0, 2, 3, 4, 1).float(), "in.text": text.float(),
-               "in.empty": empty.float()}
+    video, seen, unseen = (data.video, text.video, empty.video) if sounds else (data, text, empty)
+    tensors = {**named(model, "param."), "in.latents": video.permute(0, 2, 3, 4, 1).float(), "in.text": seen.float(),
+               "in.empty": unseen.float()}
+    if sounds:
+        tensors |= {"in.sound": data.sound.float(), "in.with_sound": joined.float(), "in.audio_text": text.sound.float(),
+                    "in.empty_audio": empty.sound.float()}
     run = kinds[kind.removesuffix("_lora")](model, lora)
     sizes = "_sizes" in kind
     if sizes:
@@ -474,7 +557,8 @@ def main():
         keys = [1000 * step + i + 1 for i in range(BATCH)]
         run.items = items
         optimizer.zero_grad()
-        loss = run.loss(data[items], noise_of(keys), keys, text[items], empty.expand(BATCH, -1, -1))
+        noise = Streams(noise_of(keys), sound_noise_of(keys)) if sounds else noise_of(keys)
+        loss = run.loss(data[items], noise, keys, text[items], empty.expand(BATCH, -1, -1))
         loss.backward()
         norms.append(clip(model))
         losses.append(loss.item())
@@ -491,6 +575,10 @@ def main():
     described = {"config": config, "kind": kind, "batch": BATCH, "shift": SHIFT,
                  "optimizer": OPTIMIZER, "distill": DISTILL, "lora": LORA if lora else None, "losses": losses,
                  "grad_norms": norms, "match": MATCH, "beta": BETA, "fake_losses": fake_losses, "fake_norms": fake_norms, "reference": f"torch {torch.__version__}, f64"}
+    if sounds:
+        described["sound"] = SOUND
+    if RANGE != [0.0, 1.0]:
+        described["range"] = RANGE
     if getattr(run, "drop", {}):
         described["control"] = run.drop
     if isinstance(run, SelfForcing):

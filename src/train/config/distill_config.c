@@ -44,7 +44,7 @@ static const weft_key distill_keys[] = {
      .min = 0, .max = 0.999999},
     {"student_steps", WEFT_KEY_I64, offsetof(weft_run, distill.student_steps), "4", "steps",
      "dmd2, self_forcing: steps with which the finished model generates; training draws one of "
-     "their levels",
+     "their levels. With timestep_min or timestep_max: steps of all experts",
      .min = 1, .max = WEFT_DISTILL_MOST_STEPS},
     {"generator_interval", WEFT_KEY_I64, offsetof(weft_run, distill.interval), "5", "steps",
      "dmd2, self_forcing: the student is updated once in this number of steps, the fake score in "
@@ -112,6 +112,9 @@ static weft_status check_self_forcing(const weft_run *run, const char *path)
                           "one, such as wan-1.3b/transformer.");
     if (run->condition != WEFT_CONDITION_NONE)
         return conflict(path, "condition", "the student generates whole videos from noise");
+    if (run->noise.from > 0 || run->noise.to < 1)
+        return conflict(path, run->noise.from > 0 ? "timestep_min" : "timestep_max",
+                        "the student generates whole videos from noise");
     return WEFT_OK;
 }
 
@@ -137,8 +140,6 @@ weft_status weft_distill_check(const weft_run *run, const char *path)
         return conflict(path, "identity", "the teacher has not learned its tokens");
     if (run->noise.flow.weighting)
         return conflict(path, "flow.weighting", "its loss has its own weights");
-    if (run->noise.from > 0 || run->noise.to < 1)
-        return conflict(path, "timestep_min", "the student generates from noise to data");
     if (run->transformer.lora.rank && run->optimizer.target_decay > 0)
         return conflict(path, "distill.target_decay", "with lora the student computes its target");
     if (run->distill.method != WEFT_DISTILL_LCM && run->optimizer.target_decay > 0)

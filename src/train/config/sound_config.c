@@ -13,7 +13,8 @@ static const weft_key sound_keys[] = {
      "folder of the vocoder, which is copied to the finished model; empty: `vocoder` next to the "
      "autoencoder"},
     {"timesteps", WEFT_KEY_ENUM, offsetof(weft_sound_config, times), "separate", "",
-     "whether video and sound of a sample have timesteps of their own, or the same one",
+     "whether video and sound of a sample have timesteps of their own, or the same one; with "
+     "distill always the same one",
      .choices = times_names},
     {"loss_weight", WEFT_KEY_F64, offsetof(weft_sound_config, loss_weight), "1", "",
      "factor of the loss of the sound, which is added to the loss of the video", .min = 0,
@@ -50,8 +51,6 @@ weft_status weft_sound_check(const weft_run *run, const char *path)
         return conflict(path, "data.text_embeddings");
     if (run->data.packing.tokens)
         return conflict(path, "data.packing");
-    if (run->distill.method)
-        return conflict(path, "distill.method");
     if (weft_run_prefers(run))
         return conflict(path, "preference.rejected");
     if (run->condition == WEFT_CONDITION_CONTROL)

@@ -13,12 +13,19 @@
  *                             ├── its gradient is (b - a) / mean |y - a| of the sample
  *                             └── stop, with other noise ──> fake score: loss of flow matching
  *
+ * A model of video and sound has both at one level, as in generation, and the loss of each stream
+ * as in its training (train/graph/sound_stream.h).
+ * An expert of a range of levels (timestep_min, timestep_max) learns from levels of its range: the
+ * path of consistency ends at timestep_min (Wang et al., Phased Consistency Models, 2024), and both
+ * scores have noise of the range.
+ *
  * Self-forcing (Huang et al. 2025): the same, with y a video that the student generates from noise
  * (train/graph/rollout.h), and both scores see all of its frames. */
 #ifndef WEFT_TRAIN_GRAPH_DISTILLATION_H
 #define WEFT_TRAIN_GRAPH_DISTILLATION_H
 
 #include "train/graph/objective.h"
+#include "train/graph/sound_stream.h"
 
 /* The inputs of a distillation loss. */
 typedef struct weft_distillation {
@@ -31,6 +38,7 @@ typedef struct weft_distillation {
     weft_value noise;             /* (B,T,Y,X,Z) */
     weft_value key;               /* i64 (B): key of the levels */
     weft_ports text, empty;       /* text conditioning of the captions, and of the empty caption */
+    weft_sound_stream sound;      /* inputs and noise of the sound */
 } weft_distillation;
 
 /* Adds the loss of run->distill and returns it. *called receives the other outputs of the trained

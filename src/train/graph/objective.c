@@ -151,8 +151,17 @@ static weft_value denoiser_loss(weft_graph *g, const weft_run *run, const weft_r
     weft_value noise = weft_random_like(g, WEFT_OP_RANDOM_NORMAL, key, WEFT_RNG_NOISE, latents);
     const weft_value given = given_latents(g, run, m, &size, latents, x, key, &p);
     if (run->distill.method) {
-        weft_distillation d = {run, m, &noised.flow,     weft_run_tokens(m, s), x, given, noise,
-                               key, p, weft_ports_none()};
+        weft_distillation d = {run,
+                               m,
+                               &noised.flow,
+                               weft_run_tokens(m, s),
+                               x,
+                               given,
+                               noise,
+                               key,
+                               p,
+                               weft_ports_none(),
+                               weft_sound_stream_inputs(g, run, m, &size)};
         if (weft_distillation_guides(run))
             weft_text_conditioning_inputs(g, &m->text, model, &size, WEFT_EMPTY_CAPTION, &d.empty);
         return add_balance(g, weft_distillation_loss(g, &d, &p), &p);

@@ -131,7 +131,7 @@ weft_value weft_rollout_build(weft_graph *g, const weft_distillation *d, weft_po
         weft_arena_calloc(weft_graph_arena(g), 2 * WEFT_FRAME_CACHE_LAYERS, sizeof *part);
     if (!part || !r.cache.past || weft_graph_check(g) != WEFT_OK)
         return WEFT_NONE;
-    if (!weft_student_levels_build(g, d->run, d->models, d->tokens, r.sigma))
+    if (!weft_student_levels_build(g, d->run, d->models, d->tokens, r.sigma, &r.steps))
         return WEFT_NONE;
     draw(&r);
     for (r.cache.at = 0; r.cache.at < blocks; r.cache.at++) {

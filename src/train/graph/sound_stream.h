@@ -16,17 +16,34 @@
 
 typedef struct weft_sound_stream {
     weft_value data, noise, with_sound; /* WEFT_NONE: the run has no sound */
+    weft_value key;
     weft_noise_process_config noised;
     weft_noised level;
 } weft_sound_stream;
 
+/* Adds the inputs and the noise. */
+weft_sound_stream weft_sound_stream_inputs(weft_graph *g, const weft_run *run,
+                                           const weft_run_models *models,
+                                           const weft_model_size *size);
+/* Sets the denoiser's ports of the sound: its noisy latents, and the timesteps (B) of both
+ * streams. */
+void weft_sound_stream_give(weft_graph *g, const weft_run_models *models,
+                            const weft_sound_stream *stream, weft_value noisy, weft_value time,
+                            weft_value video_time, weft_ports *ports);
+/* (B,S,C) of samples with sound; zeros for the others. */
+weft_value weft_sound_stream_masked(weft_graph *g, const weft_sound_stream *stream, weft_value x);
+/* Returns video_loss + sound.loss_weight sound_loss, with the outputs "video_loss", "sound_loss"
+ * and "with_sound". */
+weft_value weft_sound_stream_total(weft_graph *g, const weft_run *run,
+                                   const weft_sound_stream *stream, weft_value video_loss,
+                                   weft_value sound_loss);
 /* Adds the inputs, and sets the denoiser's ports of the sound. `video`: level of the video, (B). */
 weft_sound_stream weft_sound_stream_build(weft_graph *g, const weft_run *run,
                                           const weft_run_models *models,
                                           const weft_model_size *size, const weft_noised *video,
                                           weft_ports *ports);
-/* Adds the loss of the sound to the loss of the video, with the outputs "video_loss", "sound_loss"
- * and "with_sound". `ports`: of the called denoiser. Without sound returns `video_loss`. */
+/* Adds the loss of the sound to the loss of the video. `ports`: of the called denoiser. Without
+ * sound returns `video_loss`. */
 weft_value weft_sound_stream_loss(weft_graph *g, const weft_run *run,
                                   const weft_sound_stream *stream, const weft_ports *ports,
                                   weft_value video_loss);

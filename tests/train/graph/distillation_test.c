@@ -91,6 +91,12 @@ static void read_run(golden *d)
                               .guidance = number(d->json, "distill", "guidance"),
                               .solver_steps = (int64_t)number(d->json, "distill", "solver_steps"),
                               .huber_c = number(d->json, "distill", "huber_c")};
+    const json_t *range = json_object_get(d->json, "range");
+    if (range) {
+        run->noise.from = json_number_value(json_array_get(range, 0));
+        run->noise.to = json_number_value(json_array_get(range, 1));
+    }
+    run->sound.loss_weight = number(d->json, "sound", "loss_weight");
     run->distill.teacher = json_object_get(d->json, "teacher") ? "given" : "";
     run->distill.fake_weights = json_object_get(d->json, "fake_score") ? "given" : "";
     run->transformer.class_name = run->transformer.weights = "given";
@@ -129,6 +135,24 @@ static void read_run(golden *d)
         run->optimizer.target_decay = 0;
 }
 
+/* A model of video and sound: one latent for each sample of sound, of which a frame has one, and one
+ * for the end. Both streams have a text, without connectors. */
+static void read_sound(golden *d, const char *encoder)
+{
+    const weft_model takes_text =
+        model_of("{\"_class_name\":\"WanTransformer3DModel\",\"text_dim\":8}");
+    weft_text_conditioning *text = &d->models.text;
+    *text = captions_of(&takes_text, encoder);
+    d->models.sound = (weft_run_sound){
+        .autoencoder = model_of("{\"_class_name\":\"AutoencoderKLLTX2Audio\"}"),
+        .format = {.mel = {.rate = (int64_t)number(d->json, "sound", "fps"), .hop = 1},
+                   .factor = 1,
+                   .features = (int64_t)number(d->json, "sound", "channels")},
+        .fps = number(d->json, "sound", "fps")};
+    text->entry[text->entries] = *weft_text_conditioning_find(text, WEFT_PORT_TEXT);
+    text->entry[text->entries++].port = WEFT_PORT_AUDIO_TEXT;
+}
+
 static golden open_golden(const char *name)
 {
     char path[600];
@@ -158,7 +182,10 @@ static golden open_golden(const char *name)
              "{\"_class_name\":\"WeftBytesEncoder\",\"dim\":8,\"num_heads\":2,"
              "\"num_layers\":1,\"ffn_dim\":16,\"max_length\":%d}",
              (int)weft_tensors_find(d.tensors, "in.text")->dim[1]);
-    d.models.text = captions_of(&d.models.denoiser, text);
+    if (json_object_get(d.json, "sound"))
+        read_sound(&d, text);
+    else
+        d.models.text = captions_of(&d.models.denoiser, text);
     const weft_stored_tensor *tokens = weft_tensors_find(d.tensors, "in.image_tokens");
     d.models.image_tokens = tokens ? tokens->dim[1] : 0;
     const weft_stored_tensor *images = weft_tensors_find(d.tensors, "in.identity");
@@ -256,7 +283,8 @@ static void fill_mask(const weft_step *step, const char *input)
 
 static void fill(const job *j, const weft_step *step, int64_t s)
 {
-    weft_tensor *key = weft_program_input(step->program, "batch.key");
+    weft_tensor *key = weft_program_input(step->program, "batch.key"),
+                *sound_key = weft_program_input(step->program, "batch.sound_key");
     fill_input(j, step, s, "batch.latents", "in.latents");
     fill_input(j, step, s, "batch.rejected", "in.rejected");
     fill_input(j, step, s, "batch.control", "in.control");
@@ -271,10 +299,16 @@ static void fill(const job *j, const weft_step *step, int64_t s)
     fill_input(j, step, s, "batch.identity_given", "in.identity_given");
     fill_input(j, step, s, "batch.text", "in.text");
     fill_input(j, step, s, WEFT_EMPTY_CAPTION "text", "in.empty");
+    fill_input(j, step, s, "batch.sound", "in.sound");
+    fill_input(j, step, s, "batch.with_sound", "in.with_sound");
+    fill_input(j, step, s, "batch.audio_text", "in.audio_text");
+    fill_input(j, step, s, WEFT_EMPTY_CAPTION "audio_text", "in.empty_audio");
     fill_mask(step, "batch.text_mask");
     fill_mask(step, WEFT_EMPTY_CAPTION "text_mask");
     for (int64_t i = 0; i < step->local_count; i++)
         ((int64_t *)key->data)[i] = 1000 * s + step->local_first + i + 1;
+    for (int64_t i = 0; sound_key && i < step->local_count; i++)
+        ((int64_t *)sound_key->data)[i] = weft_sound_stream_key(((int64_t *)key->data)[i]);
 }
 
 static void set(const weft_step *step, const char *name, double value)
@@ -528,12 +562,42 @@ Test(distillation, student_has_the_levels_of_its_pipeline)
     for (int i = 0; i < WEFT_COUNT(of); i++) {
         double sigma[WEFT_DISTILL_MOST_STEPS];
         const weft_run_models models = {.denoiser = model_of(of[i].config)};
-        cr_assert_eq(weft_student_levels(&run, &models, 32, sigma), WEFT_OK, "%s",
+        int64_t count;
+        cr_assert_eq(weft_student_levels(&run, &models, 32, sigma, &count), WEFT_OK, "%s",
                      weft_error_message());
+        cr_assert_eq(count, 4);
         for (int k = 0; k < 4; k++)
             cr_expect(fabs(sigma[k] - of[i].level[k]) < 1e-6, "%s: level %d is %.8g, not %.8g",
                       of[i].config, k, sigma[k], of[i].level[k]);
+        int64_t high, low; /* experts have the levels of their range */
+        run.noise.from = 0.89;
+        cr_assert_eq(weft_student_levels(&run, &models, 32, sigma, &high), WEFT_OK);
+        run.noise = (weft_noise_process_config){.flow = run.noise.flow, .to = 0.89};
+        cr_assert_eq(weft_student_levels(&run, &models, 32, sigma, &low), WEFT_OK);
+        cr_expect(high > 0 && low > 0 && high + low == 4 && sigma[0] < 0.89, "%s", of[i].config);
+        run.noise.to = 1;
     }
+}
+
+/* LTX-2: video and sound, and a clip without sound. */
+Test(distillation, sound_equals_the_reference)
+{
+    expect_reference("lcm_ltx2", "", 0, false);
+    expect_reference("dmd2_ltx2", "", 0, false);
+}
+
+Test(distillation, sound_with_lora_equals_the_reference)
+{
+    expect_reference("lcm_ltx2_lora", "", 0, false);
+    expect_reference("dmd2_ltx2_lora", "", 0, false);
+}
+
+/* Experts of a range of levels. */
+Test(distillation, experts_equal_the_reference)
+{
+    expect_reference("lcm_high", "", 0, false);
+    expect_reference("dmd2_high", "", 0, false);
+    expect_reference("dmd2_low", "", 0, false);
 }
 
 Test(distillation, preferences_equal_the_reference)
@@ -640,6 +704,11 @@ Test(distillation, networks_of_other_sizes_on_layouts_are_those_of_the_reference
     expect_layouts("dmd2_sizes", some, WEFT_COUNT(some));
     expect_layouts("dmd2_sizes_lora", few, WEFT_COUNT(few));
     expect_layouts("self_forcing_sizes", few, WEFT_COUNT(few));
+}
+
+Test(distillation, sound_on_layouts_equals_the_reference)
+{
+    expect_layouts("dmd2_ltx2", few, WEFT_COUNT(few));
 }
 
 Test(distillation, preferences_on_layouts_equal_the_reference)
