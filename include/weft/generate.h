@@ -27,7 +27,7 @@ typedef struct weft_lora {
 typedef struct weft_generate_options {
     size_t size;
     int64_t frames, height, width; /* 0: the trained size */
-    int64_t steps;                 /* denoising steps; 0: 30 */
+    int64_t steps;                 /* denoising steps; 0: the model's own, or 30 */
     double guidance;               /* guidance scale; 1: none; 0: the model's own, usually 4 */
     double guidance_rescale;
     const char *negative_prompt; /* NULL: "" */

@@ -8,6 +8,7 @@
 #include "generate/generator/generator.h"
 #include "generate/generator/generator_denoise.h"
 #include "generate/generator/generator_save.h"
+#include "generate/generator/own_settings.h"
 #include "model/encoders/identity_encoder.h"
 #include "video/image.h"
 #include "video/writer.h"
@@ -148,7 +149,7 @@ static weft_status set_options(weft_arena *arena, const weft_generate_options *o
         .frames = own->frames,
         .height = own->height,
         .width = own->width,
-        .steps = own->steps ? own->steps : 30,
+        .steps = own->steps,
         .guidance = own->guidance != 0 ? own->guidance : -1,
         .guidance_rescale = own->guidance_rescale,
         .negative = own->negative_prompt,
@@ -196,6 +197,7 @@ weft_status_code weft_video_generator_open(const char *folder, const weft_genera
     made->comm = comm;
     WEFT_GO(WEFT_ALLOCATED(made->arena = weft_arena_create(), "a generator"));
     WEFT_GO(set_options(made->arena, &own, &inner));
+    WEFT_GO(weft_own_settings_take(folder, false, &inner));
     WEFT_GO(weft_generator_open(folder, &inner, comm, &made->generator));
     *generator = made;
     made = NULL;

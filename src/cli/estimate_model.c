@@ -11,6 +11,7 @@
 #include "estimate/generation/generation_layouts.h"
 #include "estimate/generation/generation_precision.h"
 #include "estimate/generation/generation_report.h"
+#include "generate/generator/own_settings.h"
 #include "inspect/inspect_model.h"
 
 #include <stdio.h>
@@ -126,6 +127,9 @@ static weft_status estimate_generation(const weft_args *args, weft_arena *arena,
         .folder = path, .options = &options, .cluster = &cluster, .arena = arena};
     bool is_auto;
     WEFT_TRY(read_options(args, arena, &options));
+    if (!weft_args_flag(args, "--guidance-scale"))
+        options.guidance = -1;
+    WEFT_TRY(weft_own_settings_take(path, false, &options));
     WEFT_TRY(weft_args_parallel_is_auto(args, &is_auto));
     if (!is_auto)
         WEFT_TRY(weft_args_parallel(args, arena, &parallel));

@@ -12,6 +12,7 @@
 #include "comm/comm_mpi.h"
 #include "comm/comm_world.h"
 #include "comm/shared_folder.h"
+#include "generate/generator/own_settings.h"
 #include "generate/jobs/decode_jobs.h"
 #include "generate/jobs/generation_run.h"
 #include "generate/jobs/video_outputs.h"
@@ -114,6 +115,8 @@ weft_status weft_generate_run(const weft_args *args, struct weft_resident_weight
     WEFT_GO(weft_generate_offload_dir(args, arena, &o));
     if (!world)
         WEFT_GO(weft_comm_open_mpi(&comm));
+    WEFT_GO(weft_own_settings_take(weft_args_string(args, "--model"),
+                                   jobs.count && weft_comm_rank(comm) == 0, &o));
     if (weft_args_shared_folder(args, "--out"))
         WEFT_GO(weft_comm_check_shared(comm, weft_args_shared_folder(args, "--out"),
                                        weft_args_given(args, "--out")));

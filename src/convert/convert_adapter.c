@@ -29,12 +29,15 @@ weft_status weft_convert_adapter(const weft_model *model, const char *in, const 
     WEFT_GO(scoped_graph(model, &g));
     WEFT_GO(weft_adapter_open(model->family, g, prefix, in, &adapter));
     WEFT_GO(weft_adapter_pairs(adapter, prefix, &pair, &pairs));
+    weft_adapter_settings settings;
+    WEFT_GO(weft_adapter_settings_read(in, &settings));
     const weft_adapter_file file = {.family = model->family,
                                     .graph = g,
                                     .scope = model->family->scope,
                                     .format = format,
                                     .dtype = dtype,
-                                    .folder = out};
+                                    .folder = out,
+                                    .settings = settings};
     status = weft_adapter_write(&file, pair, pairs);
 out:
     weft_adapter_pairs_free(pair, pairs);

@@ -12,6 +12,7 @@
 #ifndef WEFT_MODEL_ADAPTER_H
 #define WEFT_MODEL_ADAPTER_H
 
+#include "model/adapter_settings.h"
 #include "model/family.h"
 
 typedef struct weft_adapter weft_adapter;
@@ -82,6 +83,7 @@ typedef struct weft_adapter_file {
     weft_adapter_format format;
     weft_dtype dtype; /* F32, BF16 or F16 */
     const char *folder;
+    weft_adapter_settings settings;
 } weft_adapter_file;
 /* Returns the pairs of `adapter` for parameters whose names begin with `prefix` in its graph (heap,
  * freed by weft_adapter_pairs_free). Full differences are not pairs: WEFT_E_UNSUPPORTED. */

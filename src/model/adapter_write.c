@@ -290,6 +290,7 @@ static weft_status write_network(const writing *w)
 
 static weft_status write_settings(const writing *w)
 {
+    WEFT_TRY(weft_adapter_settings_write(&w->file->settings, w->writer));
     switch (w->file->format) {
     case WEFT_ADAPTER_DIFFUSERS: return write_header(w);
     case WEFT_ADAPTER_PEFT: return write_config(w);

@@ -1,6 +1,7 @@
 #include "serve/served_lora.h"
 
 #include "base/config.h"
+#include "serve/method_fields.h"
 #include "serve/request_fields.h"
 
 #include <stdio.h>
@@ -35,7 +36,8 @@ static weft_status open_one(const char *spec, const weft_served_loras *loras,
                           "the file of the adapter does not exist");
     lora->path = weft_strdup(path);
     free(path);
-    return WEFT_ALLOCATED(lora->path, "an adapter");
+    WEFT_TRY(WEFT_ALLOCATED(lora->path, "an adapter"));
+    return weft_adapter_settings_read(lora->path, &lora->settings);
 }
 
 weft_status weft_served_loras_open(const char *const *specs, int count, weft_served_loras *loras)
@@ -107,8 +109,9 @@ static weft_status refuse_name(const weft_served_loras *loras, const char *name)
     return status;
 }
 
-/* Writes the canonical form of a field. */
-static weft_status normalize(const weft_served_loras *loras, const char *text, weft_buf *out)
+/* Writes the canonical form of a field. *own: settings of the first distilled adapter. */
+static weft_status normalize(const weft_served_loras *loras, const char *text, weft_buf *out,
+                             weft_adapter_settings *own)
 {
     const char *seen[WEFT_LORAS];
     int count = 0;
@@ -128,6 +131,8 @@ static weft_status normalize(const weft_served_loras *loras, const char *text, w
             if (seen[i] == lora->name)
                 return weft_request_refuse("lora", name, "\"%s\" is given twice; add the weights",
                                            name);
+        if (!own->steps)
+            *own = lora->settings;
         seen[count] = lora->name;
         weft_buf_printf(out, "%s%s:%.9g", count ? "," : "", name, weight);
         count++;
@@ -135,16 +140,39 @@ static weft_status normalize(const weft_served_loras *loras, const char *text, w
     return weft_buf_check(out);
 }
 
+static bool has(const json_t *fields, const char *name)
+{
+    const json_t *value = json_object_get(fields, name);
+    return value && !json_is_null(value);
+}
+
+/* Sets what the fields do not give. A list of levels or of sizes gives the steps. */
+static weft_status take_settings(const json_t *fields, const weft_adapter_settings *own,
+                                 json_t *request)
+{
+    const bool steps = has(fields, "steps") || has(fields, "num_inference_steps") ||
+                       weft_method_steps(request) > 0;
+    int failed = 0;
+    if (!steps)
+        failed |= json_object_set_new(request, "steps", json_integer(own->steps));
+    if (!has(fields, "guidance_scale"))
+        failed |= json_object_set_new(request, "guidance_scale", json_real(own->guidance));
+    return failed ? weft_no_memory("a request") : WEFT_OK;
+}
+
 weft_status weft_served_loras_read(const weft_served_loras *loras, const json_t *fields,
                                    const json_t *base, json_t *request)
 {
     const char *text = json_string_value(json_object_get(base, "lora"));
+    weft_adapter_settings own = {0};
     weft_buf canonical = {0};
     WEFT_TRY(weft_request_text(fields, "lora", TEXT, &text));
     if (!text || !*text)
         return WEFT_OK;
     weft_status_code status = WEFT_OK;
-    WEFT_GO(normalize(loras, text, &canonical));
+    WEFT_GO(normalize(loras, text, &canonical, &own));
+    if (!base && own.steps)
+        WEFT_GO(take_settings(fields, &own, request));
     if (json_object_set_new(request, "lora", json_string(canonical.data)) != 0)
         WEFT_GO(weft_no_memory("a request"));
 out:

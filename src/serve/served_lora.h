@@ -5,12 +5,14 @@
 
 #include "base/json.h"
 #include "base/memory.h"
+#include "model/adapter_settings.h"
 
 enum { WEFT_LORA_NAME = 64, WEFT_LORAS = 8 }; /* bytes of a name, adapters of a request */
 
 typedef struct weft_served_lora {
     char name[WEFT_LORA_NAME + 1];
-    char *path; /* absolute; owned */
+    char *path;                     /* absolute; owned */
+    weft_adapter_settings settings; /* of a distilled adapter */
 } weft_served_lora;
 typedef struct weft_served_loras {
     weft_served_lora *at; /* [count] */
@@ -22,7 +24,9 @@ weft_status weft_served_loras_open(const char *const *specs, int count, weft_ser
 void weft_served_loras_close(weft_served_loras *loras);
 /* The names for /v1/loras. NULL: out of memory. */
 json_t *weft_served_loras_json(const weft_served_loras *loras);
-/* Sets `lora` of a request to the canonical form of the field `lora`, or of the job to vary.
+/* Sets `lora` of a request to the canonical form of the field `lora`, or of the job to vary. Sets
+ * steps and guidance_scale as the first distilled adapter needs, unless the fields or the job
+ * have them.
  * `base`: the request of that job; NULL: none. WEFT_E_ARG: an adapter is unknown or repeated. */
 weft_status weft_served_loras_read(const weft_served_loras *loras, const json_t *fields,
                                    const json_t *base, json_t *request);

@@ -6,6 +6,7 @@
 #include "diffusion/scheduler.h"
 #include "generate/conditioning/visual_condition.h"
 #include "generate/generator/generator_model.h"
+#include "generate/generator/own_settings.h"
 #include "model/encoders/identity_encoder.h"
 
 #include <stdlib.h>
@@ -145,6 +146,8 @@ static weft_status read_folder(weft_served_model *m, weft_generator_model *g)
     WEFT_TRY(read_needs(m, g));
     m->fps = g->fps;
     m->guidance = o.guidance;
+    WEFT_TRY(weft_own_settings_take(m->folder, false, &o));
+    m->steps = o.steps;
     m->grid = g->grid;
     for (int i = 0; i < 2; i++)
         m->pixel_step[i] = weft_grid_pixel_step(&g->grid, &g->patch, 1 + i);
@@ -227,14 +230,14 @@ json_t *weft_served_model_json(const weft_served_model *m)
         next++;
     json_t *samplers = json_array(),
            *json = json_pack(
-               "{s:s, s:{s:s, s:I, s:I, s:I}, s:{s:I, s:I}, s:{s:I, s:I}, s:f, s:f, s:b, s:b}",
+               "{s:s, s:{s:s, s:I, s:I, s:I}, s:{s:I, s:I}, s:{s:I, s:I}, s:f, s:f, s:I, s:b, s:b}",
                "id", m->name, "frames", "rule", weft_grid_rule(&m->grid, rule), "default",
                (json_int_t)m->size[0], "least", (json_int_t)least, "step",
                (json_int_t)(next - least), "height", "multiple_of", (json_int_t)m->pixel_step[0],
                "default", (json_int_t)m->size[1], "width", "multiple_of",
                (json_int_t)m->pixel_step[1], "default", (json_int_t)m->size[2], "fps", m->fps,
-               "guidance_scale", m->guidance, "input_reference", m->takes_image,
-               "needs_input_reference", m->needs_image);
+               "guidance_scale", m->guidance, "steps", (json_int_t)m->steps, "input_reference",
+               m->takes_image, "needs_input_reference", m->needs_image);
     json_t *inputs = json_pack(
         "{s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:I, s:o*}", "last_image",
         m->takes_last_image, "needs_last_image", m->needs_last_image, "video", m->takes_video,

@@ -16,6 +16,7 @@ typedef struct weft_served_model {
     int64_t size[3];       /* frames, height and width of the training; 0: unknown */
     int64_t pixel_step[2]; /* height and width are multiples */
     double fps, guidance;
+    int64_t steps; /* of a distilled model, or the usual number */
     weft_grid grid;
     bool takes_image, needs_image;           /* a first frame */
     bool takes_last_image, needs_last_image; /* a last frame */

@@ -404,7 +404,7 @@ weft_status weft_video_request_read(const json_t *fields, const json_t *base,
                       .sampler = "",
                       .files = files,
                       .size = {m->size[0], m->size[1], m->size[2]},
-                      .steps = 30,
+                      .steps = m->steps,
                       .guidance = files[WEFT_INPUT_REFINE] ? 1 : m->guidance,
                       .fps = 0,
                       .compute = m->compute};

@@ -50,8 +50,11 @@ same_losses() { # NAME RANKS OPTIONS...
 video() { # NAME OPTIONS...
     local name=$1
     shift
-    "$WEFT" generate --prompt "a red circle" --guidance 1 --seed 3 --out $name.mp4 "$@" >generate.log 2>&1 ||
+    "$WEFT" generate --prompt "a red circle" --seed 3 --frames-npy --out $name.mp4 "$@" >generate.log 2>&1 ||
         { cat generate.log; fail "weft generate $*"; }
+}
+generated_with() { # STEPS SAMPLER GUIDANCE
+    has_message generate.log job-report "text~=$1 steps of $2, guidance $3;" || { cat generate.log; fail "the video has other settings than $*"; }
 }
 
 target="--set distill.target_decay=0.9"
@@ -62,11 +65,23 @@ check consistency_in_two_batches same_losses lcm 1 $target --set stages.0.batch=
 the_model_has_its_sampler() {
     needs consistency
     grep -q '"FlowMatchLCMScheduler"' runs/lcm/model/scheduler/scheduler_config.json || fail "the scheduler has another class"
-    has_message lcm.log run-finished "text~=--steps 4 --guidance 1" || fail "the next command has other steps"
+    grep -q '"steps": 4' runs/lcm/model/weft.json || fail "weft.json has no steps"
     [ ! -e runs/lcm/model/target ] && [ ! -e runs/lcm/model/teacher ] || fail "the finished model has other networks"
-    video lcm --model runs/lcm/model --steps 4
-    video euler --model runs/lcm/model --sampler euler --steps 4
-    ! cmp -s lcm.mp4 euler.mp4 || fail "the sampler of the scheduler has no effect"
+    video lcm --model runs/lcm/model
+    generated_with 4 consistency 1
+    has_message generate.log own-settings file=runs/lcm/model "text~=--steps 4" || fail "the settings of the model are not printed"
+    video given --model runs/lcm/model --steps 4 --guidance 1
+    has_message generate.log own-settings && fail "settings that are given are printed as the model's"
+    cmp lcm.npy given.npy || fail "the same settings give another video"
+    video euler --model runs/lcm/model --sampler euler --guidance 2
+    generated_with 4 euler 2
+    video more --model runs/lcm/model --steps 5
+    generated_with 5 consistency 1
+    for each in "" "--steps 4 --guidance-scale 1" "--steps 5"; do
+        "$WEFT" estimate --model runs/lcm/model --json $each >"estimate$each.json" 2>estimate.log || { cat estimate.log; fail "weft estimate $each"; }
+    done
+    cmp estimate.json "estimate--steps 4 --guidance-scale 1.json" || fail "the estimate has other steps"
+    ! cmp -s estimate.json "estimate--steps 5.json" || fail "the estimate does not depend on the steps"
 }
 check the_model_has_its_sampler
 
@@ -75,8 +90,21 @@ check consistency_with_lora resumes_bitwise lora adapter/pytorch_lora_weights.sa
 check consistency_with_lora_over_tp same_losses lora 2 $lora --set parallel.tp=2
 the_adapter_has_its_sampler() {
     needs consistency_with_lora
-    has_message lora.log run-finished "text~=--sampler consistency --steps 4 --guidance 1" || fail "the next command has another sampler"
-    video lora --model runs/dit/model --lora runs/lora/adapter --sampler consistency --steps 4
+    video lora --model runs/dit/model --lora runs/lora/adapter
+    generated_with 4 consistency 1
+    has_message generate.log own-settings file=runs/lora/adapter || fail "the settings of the adapter are not printed"
+    video lora-given --model runs/dit/model --lora runs/lora/adapter --sampler consistency --steps 4 --guidance 1
+    cmp lora.npy lora-given.npy || fail "the same settings give another video"
+    video lora-euler --model runs/dit/model --lora runs/lora/adapter --sampler euler --steps 2 --guidance 3
+    generated_with 2 euler 3
+    video base --model runs/dit/model
+    generated_with 30 euler 4
+    # other formats have the settings, too; an adapter counts before a distilled model
+    for format in peft kohya; do
+        "$WEFT" convert runs/lora/adapter $format --lora-format $format --config runs/dit/model/transformer >convert.log 2>&1 || { cat convert.log; fail "weft convert"; }
+        video $format --model runs/dit/model --lora $format
+        generated_with 4 consistency 1
+    done
 }
 check the_adapter_has_its_sampler
 
@@ -85,12 +113,12 @@ check matching resumes_bitwise dmd model/transformer/$stem checkpoints/step-0000
 check matching_over_dp same_losses dmd 2 $match --set parallel.dp=2
 the_matched_model_has_its_steps() {
     needs matching
-    has_message dmd.log run-finished "text~=--steps 3 --guidance 1" || fail "the next command has other steps"
     [ ! -e runs/dmd/model/fake ] || fail "the finished model has other networks"
     python3 -S -c 'import json
 for line in open("runs/dmd/metrics.jsonl"):
     d = json.loads(line); assert d["fake"] > 0 and d["fake_norm"] > 0, d' || fail "metrics.jsonl has no fake score"
-    video dmd --model runs/dmd/model --steps 3
+    video dmd --model runs/dmd/model
+    generated_with 3 consistency 1
 }
 check the_matched_model_has_its_steps
 matching_updates_the_student_in_its_steps() {
@@ -134,7 +162,8 @@ check earlier_levels_are_reported
 
 the_matched_adapter_is_the_students() {
     train dmd-lora $match $lora
-    video dmd-lora --model runs/dit/model --lora runs/dmd-lora/adapter --sampler consistency --steps 3
+    video dmd-lora --model runs/dit/model --lora runs/dmd-lora/adapter
+    generated_with 3 consistency 1
 }
 check the_matched_adapter_is_the_students
 
@@ -152,6 +181,27 @@ the_teacher_counts() {
 }
 check the_teacher_counts
 
+# Two experts: each adapter is distilled in its range of levels, and both generate together.
+a_pair_of_experts() {
+    local each
+    train high $match $lora --set distill.student_steps=4 --set flow.shift=3 --set timestep_min=0.7 --set stages.0.steps=2
+    train low $match $lora --set distill.student_steps=4 --set flow.shift=3 --set timestep_max=0.7 --set stages.0.steps=2
+    cp -r runs/dit/model pair
+    cp -r pair/transformer pair/transformer_2
+    sed -i 's/"_class_name"/"boundary_ratio": 0.7, "_class_name"/' pair/model_index.json
+    video pair --model pair --lora transformer=runs/high/adapter --lora transformer_2=runs/low/adapter
+    generated_with 4 consistency 1
+    video one --model pair --lora transformer=runs/high/adapter
+    ! cmp -s pair.npy one.npy || fail "the adapter of the low-noise expert has no effect"
+    for each in "--set timestep_min=0.7 euler" "--set timestep_max=0.7 consistency"; do
+        train lcm-expert ${each% *} --set stages.0.steps=1
+        video lcm-expert --model runs/lcm-expert/model
+        generated_with 4 ${each##* } 1
+        rm -r runs/lcm-expert
+    done
+}
+check a_pair_of_experts
+
 refuse() { # ID [FIELD=VALUE...] -- OPTIONS...
     take_message "$@"
     set -- "${rest[@]}"
@@ -167,7 +217,7 @@ refusals() {
     refuse config-no-effect file=distill.yaml key=distill.target_decay -- $match $target
     refuse config-conflict file=distill.yaml key=text_encoders -- --set text_encoders.0.train=true
     refuse config-conflict file=distill.yaml key=flow.weighting -- --set flow.weighting=cosmap
-    refuse config-conflict file=distill.yaml key=timestep_min -- --set timestep_min=0.5
+    refuse config-value key=distill.student_steps value=3 -- $match --set timestep_min=0.2 --set timestep_max=0.4
     refuse config-missing-key file=distill.yaml key=transformer.weights -- --set transformer.weights= --set transformer.class=WanTransformer3DModel
     refuse config-no-effect file=distill.yaml key=distill -- --set distill.method=none
     refuse config-no-effect file=distill.yaml key=distill.fake_weights -- --set distill.fake_weights=runs/large/model/transformer

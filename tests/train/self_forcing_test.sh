@@ -87,16 +87,16 @@ over_ring() { layout full 2 --set parallel.cp=2 --set parallel.context=ring; }
 for axis in dp fsdp tp cp ring; do check over_$axis; done
 generates() {
     needs full
-    has_message full.log run-finished "text~=--steps 2 --guidance 1" || fail "the next command has other steps"
-    "$WEFT" generate --model runs/full/model --steps 2 --guidance 1 --prompt "a red circle" --frames 9 --height 32 --width 32 --out full.mp4 \
+    "$WEFT" generate --model runs/full/model --prompt "a red circle" --frames 9 --height 32 --width 32 --out full.mp4 \
         >generate.log 2>&1 || { cat generate.log; fail "weft generate with the finished model"; }
+    has_message generate.log own-settings "text~=--steps 2," || fail "the steps of the model are not printed"
     grep -q '"context_noise": 100' runs/full/model/weft.json || fail "the finished model has no context noise"
     grep -q '"FlowMatchLCMScheduler"' runs/full/model/scheduler/scheduler_config.json || fail "the scheduler has another class"
     needs with_lora
     mkdir base
     cp -r runs/full/model/. base
     cp causal/* base/transformer
-    "$WEFT" generate --model base --lora runs/lora/adapter --sampler consistency --steps 2 --guidance 1 --prompt "a red circle" --frames 9 \
+    "$WEFT" generate --model base --lora runs/lora/adapter --prompt "a red circle" --frames 9 \
         --height 32 --width 32 --out lora.mp4 >generate.log 2>&1 || { cat generate.log; fail "weft generate with the adapter"; }
 }
 check generates
@@ -110,6 +110,7 @@ refusals() {
     refuse config-missing-key key=distill.teacher -- --set distill.teacher=
     refuse config-conflict key=distill.teacher -- --set distill.teacher=causal
     refuse config-conflict key=distill.method value=self_forcing -- --set transformer.weights=runs/dit/model/transformer
+    refuse config-conflict key=timestep_max -- --set timestep_max=0.5
     refuse config-conflict key=condition -- --set condition=clean_blocks
     refuse config-conflict key=distill.fake_weights -- --set distill.fake_weights=causal
     refuse config-no-effect key=distill.context_noise -- --set distill.method=dmd2

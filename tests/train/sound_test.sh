@@ -145,6 +145,21 @@ lora() {
     done
 }
 check lora lora
+# Step distillation has both streams, and the finished model generates sound in the student's steps.
+distills() {
+    train ltx2 dmd2 --set distill.method=dmd2 --set distill.guidance=3 --set distill.student_steps=2 --set distill.generator_interval=1 --set stages.0.steps=2
+    train ltx2 lcm --set distill.method=lcm --set distill.guidance=3 --set transformer.lora.rank=4 --set stages.0.steps=1
+    python3 -S - <<'PY' || fail "losses of distilled streams"
+import json
+for name in "dmd2", "lcm":
+    for row in map(json.loads, open(f"runs/{name}/metrics.jsonl")):
+        assert row["sound_loss"] > 0 and abs(row["loss"] - row["video_loss"] - row["sound_loss"]) < 1e-5 * row["loss"], row
+PY
+    "$WEFT" generate --model runs/dmd2/model --prompt "clip number 1" --frames 9 --height 64 --width 64 --fps 5 --frames-npy --out distilled.mp4 >made.log 2>&1 || { cat made.log; fail "weft generate"; }
+    has_message made.log job-report "text~=2 steps of consistency, guidance 1;" || { cat made.log; fail "other settings than the student's"; }
+    [ -s distilled.sound.npy ] || fail "the distilled model has no sound"
+}
+check distills distills
 refuse() { # ID [FIELD=VALUE...] -- OPTIONS...
     take_message "$@"
     set -- "${rest[@]}"

@@ -347,7 +347,7 @@ weft_status weft_args_method(const weft_args *args, weft_arena *arena, weft_gene
 {
     WEFT_TRY(check_choices(args));
     WEFT_TRY(weft_args_videos(args, o));
-    WEFT_TRY(weft_args_i64(args, "--steps", 1, 10000, &o->steps));
+    WEFT_TRY(weft_args_i64(args, "--steps", 0, 10000, &o->steps));
     WEFT_TRY(weft_args_f64(args, "--shift", 0, 100, &o->shift));
     WEFT_TRY(read_scales(args, o));
     WEFT_TRY(weft_args_i64(args, "--max-sequence-length", 0, 100000, &o->text_length));

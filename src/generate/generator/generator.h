@@ -52,8 +52,8 @@ typedef struct weft_generator_options {
     const weft_backend *backend;   /* NULL: cpu */
     int64_t frames, height, width; /* size of the video; 0 (default): the trained size */
     int64_t steps;
-    /* guidance scale; 1: no guidance, half the work; below 0: the model's own (4, or 1 if the model
-     * is distilled and has no input for the scale) */
+    /* guidance scale; 1: no guidance, half the work; below 0: the model's own (of its weft.json;
+     * 4, or 1 if the model is distilled and has no input for the scale) */
     double guidance;
     double true_cfg;     /* scale of cfg in addition to embedded guidance; 0 or 1: no cfg */
     int64_t text_length; /* tokens of a prompt; 0: the model's own */

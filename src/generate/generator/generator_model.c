@@ -3,6 +3,7 @@
 #include "base/fs.h"
 #include "base/json_foreign.h"
 #include "base/log.h"
+#include "generate/generator/own_settings.h"
 #include "model/key_mapping.h"
 
 #include <string.h>
@@ -183,6 +184,10 @@ static weft_status own_guider(const char *folder, const weft_model *model, weft_
         guider->method = weft_guidance_find("zero_star");
         guider->zero_steps = 2;
     }
+    int64_t steps;
+    double own;
+    WEFT_TRY(weft_own_settings_read(folder, &steps, &own));
+    guider->scale = own >= 0 ? own : guider->scale;
     return WEFT_OK;
 }
 

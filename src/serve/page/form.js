@@ -48,7 +48,7 @@ function useModel(defaults) {
   field.width.value = m.width.default || 16 * m.width.multiple_of;
   field.height.value = m.height.default || 16 * m.height.multiple_of;
   field.frames.value = m.frames.default || m.frames.least + 4 * m.frames.step;
-  Object.entries({ steps: 30, seed: 0, grid: 1, guidance_scale: m.guidance_scale, fps: '', preview: 0, priority: 0, sampler: '', vary: '',
+  Object.entries({ steps: m.steps, seed: 0, grid: 1, guidance_scale: m.guidance_scale, fps: '', preview: 0, priority: 0, sampler: '', vary: '',
     varied: '', strength: '' }).forEach(([name, value]) => { field[name].value = value; });
   for (const name of Object.keys(COMPUTE)) field[name].value = m[name].default;
   setLoras('');

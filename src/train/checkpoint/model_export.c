@@ -100,6 +100,28 @@ static weft_noise_process_config process_at_end(const weft_export *e)
     return weft_student_process(&last);
 }
 
+/* The guidance scale with which a distilled model generates: a model with a scale input was
+ * trained with one. */
+static double student_guidance(const weft_export *e)
+{
+    return weft_model_takes(&e->models->denoiser, WEFT_PORT_GUIDANCE) ? e->run->guidance : 1;
+}
+
+/* Settings of a distilled adapter; steps 0: it is not distilled. */
+static weft_adapter_settings student_settings(const weft_export *e)
+{
+    const weft_noise_process_config process = process_at_end(e);
+    weft_adapter_settings settings = {0};
+    if (!e->run->distill.method)
+        return settings;
+    settings =
+        (weft_adapter_settings){.steps = weft_student_steps(e->run),
+                                .guidance = student_guidance(e),
+                                .shift = process.flow.by_resolution ? 0 : process.flow.shift};
+    snprintf(settings.sampler, sizeof settings.sampler, "%s", process.sampler);
+    return settings;
+}
+
 /* Folder of the run's vocoder. */
 static void vocoder_folder(const weft_run *run, char *folder, size_t bytes)
 {
@@ -179,6 +201,7 @@ static weft_status write_index(const weft_export *e, const char *folder)
     const weft_noise_process_config process = process_at_end(e);
     const weft_run_models *m = e->models;
     json_t *index = json_object();
+    static const char klein[] = "Flux2KleinPipeline"; /* has the field is_distilled */
     const bool image = e->run->condition == WEFT_CONDITION_FIRST_FRAME;
     const char *times_key = m->denoiser.family->times_key;
     json_object_set_new(index, "_class_name",
@@ -186,6 +209,8 @@ static weft_status write_index(const weft_export *e, const char *folder)
     if (image && times_key &&
         weft_model_takes_port(&m->denoiser).form == WEFT_FRAME_CONDITION_TIMES)
         json_object_set_new(index, times_key, json_true());
+    if (e->run->distill.method && !strcmp(weft_model_pipeline(&m->denoiser, image), klein))
+        json_object_set_new(index, "is_distilled", json_true());
     add_to_index(index, m->denoiser.family->scope, &m->denoiser);
     const weft_companion *companion = weft_model_companion(&m->denoiser);
     if (companion)
@@ -267,8 +292,12 @@ static weft_status write_rest(const weft_export *e, const char *folder)
                   "height", (json_int_t)e->size->height, "width", (json_int_t)e->size->width, "fps",
                   e->fps > 0 ? e->fps : 24.0, "condition", e->run->condition ? condition : NULL,
                   "rest", e->models->grey_rest ? "grey" : NULL, "text_lengths", lengths);
-    if (own && e->run->distill.method && e->run->distill.context_noise > 0)
-        json_object_set_new(own, "context_noise", json_real(e->run->distill.context_noise));
+    if (own && e->run->distill.method) {
+        json_object_set_new(own, "steps", json_integer(weft_student_steps(e->run)));
+        json_object_set_new(own, "guidance_scale", json_real(student_guidance(e)));
+        if (e->run->distill.context_noise > 0)
+            json_object_set_new(own, "context_noise", json_real(e->run->distill.context_noise));
+    }
     if (own && e->models->denoiser.family && e->models->denoiser.family->negative)
         json_object_set_new(own, "negative", json_true());
     WEFT_TRY(save_json(folder, "weft.json", own));
@@ -344,7 +373,8 @@ static weft_status write_adapter(const weft_export *e)
                                     .scope = scope,
                                     .format = e->run->transformer.lora.format,
                                     .dtype = dtype_of(e),
-                                    .folder = folder};
+                                    .folder = folder,
+                                    .settings = student_settings(e)};
     if (weft_comm_rank(e->comm) == 0)
         WEFT_GO(weft_adapter_write(&file, pair, pairs));
 out:
@@ -420,19 +450,13 @@ static void print_generate(const weft_export *e, const char *model, const char *
 {
     const weft_run *run = e->run;
     weft_buf command = {0};
-    const bool few = run->distill.method != WEFT_DISTILL_NONE;
-    char steps[64];
-    snprintf(steps, sizeof steps, " --steps %" PRId64 " --guidance 1",
-             weft_distill_matches(&run->distill) ? run->distill.student_steps : 4);
-    weft_buf_printf(&command,
-                    "weft generate --model %s%s%s%s%s%s%s --prompt \"TEXT\" --out video.mp4", model,
-                    lora ? " --lora " : "", lora ? lora : "",
+    weft_buf_printf(&command, "weft generate --model %s%s%s%s%s --prompt \"TEXT\" --out video.mp4",
+                    model, lora ? " --lora " : "", lora ? lora : "",
                     run->condition == WEFT_CONDITION_FIRST_FRAME ? " --image FILE"
                     : e->models->lead ? " --image FILE --control FILE --face FILE"
                     : run->condition == WEFT_CONDITION_CONTROL ? " --control FILE"
                                                                : "",
-                    weft_run_uses_identity(e->models) ? " --identity-image FILE" : "",
-                    few && lora ? " --sampler consistency" : "", few ? steps : "");
+                    weft_run_uses_identity(e->models) ? " --identity-image FILE" : "");
     print_next(&command);
 }
 
