@@ -185,8 +185,8 @@ static weft_value distance(weft_graph *g, const weft_distill_config *c, weft_val
     return weft_mean_all(g, weft_affine(g, root, 1, -c->huber_c));
 }
 
-/* The level s is shift(u) for a uniform u. The next one is r = shift(u - 1 / solver_steps). Both are
- * at least the lowest level, at which the path ends. */
+/* The level s is shift(u) for a uniform u. The next one is r = shift(u - 1 / solver_steps).
+ * Both are at least the lowest level, at which the path ends. */
 static weft_value consistency_loss(weft_graph *g, const weft_distillation *d, weft_ports *called)
 {
     const weft_distill_config *c = &d->run->distill;
