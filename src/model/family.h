@@ -706,6 +706,10 @@ struct weft_family {
     weft_own_levels noise_levels; /* noise levels that the pipeline sets in a flow scheduler */
     const weft_feature_cache_row *cache; /* NULL: no known rule */
     int caches;
+    /* Denoisers: linear layers that an adapter changes by default (transform/numeric/trainable.h):
+     * the projections of attention, as users of the family adapt them. Ends with NULL. NULL: the
+     * names of diffusers (weft_family_lora_targets) */
+    const char *const *lora_targets;
     /* text encoders */
     void (*text)(const void *config, weft_text_shape *text);
     /* Text encoders without tokenizer files. NULL: text/tokenizer.h makes the tokens. */

@@ -1,6 +1,5 @@
 #include "model/model.h"
 
-#include "base/config.h"
 #include "base/fs.h"
 #include "graph/builder_helpers.h"
 #include "model/config_fields.h"
@@ -316,6 +315,16 @@ void weft_family_list(weft_role role, weft_buf *out)
             weft_buf_printf(out, "%s%s", first ? "" : ", ", weft_families[i]->class_name);
             first = false;
         }
+}
+
+weft_string_list weft_family_lora_targets(const weft_family *family)
+{
+    static const char *const usual[] = {"to_q", "to_k", "to_v", "to_out.0", NULL};
+    const char *const *name = family && family->lora_targets ? family->lora_targets : usual;
+    int64_t count = 0;
+    while (name[count])
+        count++;
+    return (weft_string_list){count, (const char **)(uintptr_t)name}; /* nothing writes the items */
 }
 
 static weft_status unknown_class(const char *name, const char *where)

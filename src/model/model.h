@@ -2,6 +2,7 @@
 #ifndef WEFT_MODEL_MODEL_H
 #define WEFT_MODEL_MODEL_H
 
+#include "base/config.h"
 #include "model/family.h"
 
 enum { WEFT_MODEL_CONFIG_BYTES = 8192 };
@@ -47,6 +48,9 @@ const char *weft_model_class(const weft_model *model);       /* "WanTransformer3
 const weft_family *weft_family_find(const char *class_name); /* NULL: none */
 /* Appends the classes of a role: "AutoencoderKLWan, ...". */
 void weft_family_list(weft_role role, weft_buf *out);
+/* Layers that an adapter of the family's models changes by default; borrowed. `family` NULL: of
+ * most families. */
+weft_string_list weft_family_lora_targets(const weft_family *family);
 
 weft_grid weft_model_grid(const weft_model *model);
 weft_tile_rule weft_model_tile_rule(const weft_model *model); /* autoencoders */

@@ -235,6 +235,18 @@ static weft_status verify_backend(trainer *t)
                : weft_backend_settle(exec->backend->name, products, t->comm, &exec->backend);
 }
 
+/* Resolves `transformer.lora.targets: auto` to the layers in the run's checkpoints, if it has
+ * any. */
+static weft_status resolve_targets(trainer *t)
+{
+    const weft_run *run = t->context.run;
+    const weft_run_lora *lora = &run->transformer.lora;
+    if (!lora->rank || !weft_run_lora_is_auto(lora) || !strcmp(run->backend, "virtual"))
+        return WEFT_OK;
+    WEFT_TRY(settle(t));
+    return weft_run_checkpoints_targets(&t->settled, t->comm, t->arena);
+}
+
 static weft_status open_ranks(trainer *t)
 {
     weft_train_context *c = &t->context;
@@ -244,6 +256,7 @@ static weft_status open_ranks(trainer *t)
     const int ranks = weft_comm_ranks(t->comm);
     c->is_rank0 = weft_comm_rank(t->comm) == 0;
     WEFT_TRY(resolve_backend(t));
+    WEFT_TRY(resolve_targets(t));
     WEFT_TRY(begin_limit(t));
     WEFT_TRY(resolve_precision(t));
     WEFT_TRY(resolve_layout(t));
@@ -329,8 +342,10 @@ static weft_status begin(trainer *t)
         WEFT_TRY(weft_run_places_check_shared(c->run->places, t->comm));
     WEFT_TRY(read_models(t));
     WEFT_TRY(read_cluster(t));
-    if (c->is_rank0)
+    if (c->is_rank0) {
         weft_run_warn_unusual(c->run);
+        WEFT_TRY(weft_run_print_targets(c->run, &c->models));
+    }
     if (c->is_rank0 && !c->meta)
         WEFT_TRY(take_folder(t));
     if (c->is_rank0 && !c->meta && c->run->metrics)

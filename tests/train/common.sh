@@ -187,6 +187,26 @@ each_family() {
     base=images_of_two.yaml family FluxTransformer2DModel "{$flux, axes_dims_rope: [4, 4, 4], pooled_projection_dim: 12}"
     family Kandinsky5Transformer3DModel '{num_text_blocks: 1, num_visual_blocks: 2, model_dim: 24, ff_dim: 64, time_dim: 16, axes_dims: [4, 4, 4], in_text_dim2: 12}'
 }
+# write_from CLASS: writes CLASS-from.yaml, two steps from the models in runs/CLASS on clips of the
+# first stage's length.
+write_from() {
+    local class=$1 name folder frames encoders
+    # The scope of LongCat's transformer is another one.
+    name=$(awk '/^transformer:/ {getline; print $2}' "$class.yaml")
+    folder=$(dirname "$(grep -l "\"_class_name\": \"$name\"" "runs/$class/model"/*/config.json)")
+    frames=$(sed -n '/^stages:/{n;s/.*frames: \([0-9]*\).*/\1/p;}' "$class.yaml")
+    encoders=$(ls -d runs/$class/model/text_encoder*)
+    [ "$name" != FluxTransformer2DModel ] || encoders=$(ls -dr runs/$class/model/text_encoder*) # the first one gives the pooled vector
+    {
+        echo "autoencoder: {weights: runs/vae/model/vae}"
+        echo "data: {path: shards, latents: latents}"
+        echo "transformer: {weights: $folder}"
+        echo "text_encoders:"
+        printf '  - {weights: %s}\n' $encoders
+        echo "checkpoint: {interval: 0}"
+        echo "stages: [{steps: 2, batch: 2, frames: $frames, height: 32, width: 32, lr: 1e-3, warmup_steps: 0, lr_schedule: constant}]"
+    } >"$class-from.yaml"
+}
 # write_update_config: writes update.yaml, dit.yaml for the runs that same_updates compares.
 write_update_config() {
     sed 's/^checkpoint:.*/checkpoint: {interval: 0}/; s/^optimizer:.*/optimizer: {eps: 1e-3, ema_decay: 0.5}/; /^stages:/,$d' dit.yaml >update.yaml

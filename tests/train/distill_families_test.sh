@@ -8,7 +8,8 @@ make_shards 6
 write_configs
 "$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
 sed '/^stages:/,$d' dit.yaml >short.yaml
-echo "stages: [{steps: 2, batch: 2, frames: 9, height: 32, width: 32, lr: 1e-3, warmup_steps: 0, lr_schedule: constant}]" >>short.yaml
+echo "stages:
+  - {steps: 2, batch: 2, frames: 9, height: 32, width: 32, lr: 1e-3, warmup_steps: 0, lr_schedule: constant}" >>short.yaml
 sed -i 's/^optimizer:.*/optimizer: {eps: 1e-8}/; s/^checkpoint:.*/checkpoint: {interval: 0}/; s/^data:.*/data: {path: shards, latents: latents}/' short.yaml
 # run CLASS NAME [OPTIONS...]: two steps from the weights of CLASS
 run() {
@@ -41,23 +42,10 @@ preferences() { # CLASS OPTIONS...
     refuse_run "$class-from" config-conflict key=process -- --set distill.method=lcm "$@"
 }
 methods() { # CLASS [OPTIONS...]
-    local class=$1 folder frames encoders
+    local class=$1
     shift
     "$WEFT" train "$class.yaml" --set out="runs/$class" "$@" >"$class.log" 2>&1 || { cat "$class.log"; fail "$class"; }
-    # LongCat has its own name of the folder
-    folder=$(dirname "$(grep -l "\"_class_name\": \"$class\"" "runs/$class/model"/*/config.json)")
-    frames=$(sed -n 's/^stages:.*frames: \([0-9]*\).*/\1/p' "$class.yaml")
-    encoders=$(ls -d runs/$class/model/text_encoder*)
-    [ $class != FluxTransformer2DModel ] || encoders=$(ls -dr runs/$class/model/text_encoder*) # the first one gives the pooled vector
-    {
-        echo "autoencoder: {weights: runs/vae/model/vae}"
-        echo "data: {path: shards, latents: latents}"
-        echo "transformer: {weights: $folder}"
-        echo "text_encoders:"
-        printf '  - {weights: %s}\n' $encoders
-        echo "checkpoint: {interval: 0}"
-        echo "stages: [{steps: 2, batch: 2, frames: $frames, height: 32, width: 32, lr: 1e-3, warmup_steps: 0, lr_schedule: constant}]"
-    } >"$class-from.yaml"
+    write_from "$class"
     if [ $# -gt 0 ]; then # another process than flow matching
         preferences "$class" "$@"
         return

@@ -33,6 +33,8 @@ only_the_matrices_are_trained() {
     [ "$base" = "$(cat runs/dit/model/transformer/*.safetensors | md5sum)" ] || fail "the files of the base model changed"
     has_message lora.log run-finished "text~=weft generate --model runs/" "text~=--lora runs/lora/adapter" || fail "the next command is not printed"
     [ ! -e runs/lora/model ] || fail "a complete model was written"
+    has_message lora.log lora-targets key=transformer.lora.targets "value=to_q, to_k, to_v, to_out.0" source=family || fail "the layers with LoRA are not printed"
+    grep -q 'targets: \["to_q", "to_k", "to_v", "to_out.0"\]' runs/lora/checkpoints/step-00000010/config.yaml || fail "the checkpoint does not record the layers with LoRA"
     has_message lora.log memory-report key= "text~=12.00 KiB" "text~=24.00 KiB" "text~=48.00 KiB" || fail "optimizer states of more than the adapter"
 }
 check only_the_matrices_are_trained
@@ -61,6 +63,14 @@ a_stopped_run_resumes_bitwise() {
     cmp runs/half/adapter/pytorch_lora_weights.safetensors $adapter || fail "the adapter differs after resuming"
 }
 check a_stopped_run_resumes_bitwise
+# Without `targets`, a run keeps the layers in its checkpoint, on all ranks.
+a_resumed_run_keeps_its_layers() {
+    train kept --set stages.0.steps=2 --set 'transformer.lora.targets=[to_q, to_v]'
+    ranks 2 "$WEFT" train lora.yaml --set out=runs/kept --set stages.0.steps=3 --set parallel.dp=2 >kept.log 2>&1 || { cat kept.log; fail "a run that resumes without targets"; }
+    has_message kept.log run-resumed value=2 && has_message kept.log lora-targets "value=to_q, to_v" source=run || fail "the checkpoint has other layers"
+    [ "$(names runs/kept/adapter/pytorch_lora_weights.safetensors | wc -l)" = 16 ] || fail "the adapter has other layers than the checkpoint"
+}
+check a_resumed_run_keeps_its_layers
 # Resuming with another adapter is refused, and the changed keys are named.
 another_adapter_is_refused() {
     needs a_stopped_run_resumes_bitwise
@@ -202,6 +212,7 @@ refusals() {
     refuse '*' text~=lora.yaml: 'text~=lora.targets: "to_z"' 'text~=to_q, to_k' -- --set 'transformer.lora.targets=[to_q, to_z]'
     refuse '*' 'text~=lora.targets: "norm_q" matches no linear layer' -- --set 'transformer.lora.targets=[norm_q]'
     refuse config-value key=*lora.targets -- --set 'transformer.lora.targets=[]'
+    refuse config-value key=transformer.lora.targets value=auto -- --set 'transformer.lora.targets=[auto, to_q]'
     refuse config-missing-key file=lora.yaml key=transformer.weights -- --set transformer.weights= --set transformer.class=WanTransformer3DModel
     refuse config-conflict file=lora.yaml key=transformer text~=lora -- --set 'transformer.freeze=[blocks.0]'
     refuse config-conflict file=lora.yaml key=text_encoders.0 -- --set text_encoders.0.train=true

@@ -466,6 +466,8 @@ const weft_family weft_family_flux2_dit = {
     .frame_condition_help = "none or an image to edit",
     .text_encoder = text_encoders, .text_encoders = sizeof text_encoders / sizeof *text_encoders,
     .noise_levels = WEFT_LEVELS_EVEN_FLUX2,
+    .lora_targets = (const char *const[]){"to_q", "to_k", "to_v", "to_out.0", "to_qkv_mlp_proj",
+                                          "to_out", NULL},
     .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
     .recipe = weft_split_blocks, .recipes = WEFT_SPLIT_LISTS,
 };

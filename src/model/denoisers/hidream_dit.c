@@ -423,6 +423,7 @@ const weft_family weft_family_hidream_dit = {
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
     .grid = grid, .negative = true,
     .text_encoder = text_encoders, .text_encoders = sizeof text_encoders / sizeof *text_encoders,
+    .lora_targets = (const char *const[]){"to_q", "to_k", "to_v", "to_out", NULL},
     .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
     .recipe = recipes, .recipes = sizeof recipes / sizeof *recipes,
 };

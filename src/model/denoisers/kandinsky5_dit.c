@@ -552,6 +552,8 @@ const weft_family weft_family_kandinsky5_dit = {
     .frame_condition_help = "with \"visual_cond\": none or a first frame",
     .fps = 24,
     .text_encoder = text_encoders, .text_encoders = sizeof text_encoders / sizeof *text_encoders,
+    .lora_targets =
+        (const char *const[]){"to_query", "to_key", "to_value", "*attention.out_layer", NULL},
     .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
     .recipe = recipes, .recipes = sizeof recipes / sizeof *recipes,
 };

@@ -576,6 +576,7 @@ const weft_family weft_family_longcat_dit = {
     .block_sparse = "enable_bsa",
     .fps = 15, .guidance = "zero_star", .noise_levels = WEFT_LEVELS_EVEN_TO_0001,
     .text_encoder = text_encoders, .text_encoders = sizeof text_encoders / sizeof *text_encoders,
+    .lora_targets = (const char *const[]){"qkv", "q_linear", "kv_linear", "proj", NULL},
     .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
     .recipe = recipes, .recipes = sizeof recipes / sizeof *recipes,
 };

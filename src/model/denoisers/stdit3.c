@@ -498,6 +498,7 @@ const weft_family weft_family_stdit3 = {
     .frame_condition_help = "first frame, with a causal autoencoder", .fps = 24, .image_fps = 120,
     .begin = begin,
     .text_encoder = text_encoders, .text_encoders = sizeof text_encoders / sizeof *text_encoders,
+    .lora_targets = (const char *const[]){"qkv", "q_linear", "kv_linear", "proj", NULL},
     .mapping = mappings, .mappings = sizeof mappings / sizeof *mappings,
     .recipe = weft_split_stdit, .recipes = WEFT_SPLIT_STDIT_LISTS,
 };

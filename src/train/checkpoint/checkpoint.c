@@ -610,6 +610,29 @@ static weft_status list_checkpoints(weft_checkpoints *c, weft_names *names, int6
     return WEFT_OK;
 }
 
+weft_status weft_checkpoints_read_state(const char *run, json_t **state)
+{
+    char folder[512], path[800];
+    weft_names names = {0};
+    json_t *read = NULL;
+    *state = NULL;
+    snprintf(folder, sizeof folder, "%.490s/checkpoints", run);
+    if (!weft_path_is_dir(folder))
+        return WEFT_OK;
+    WEFT_TRY(weft_list_dir(folder, false, &names));
+    for (int64_t i = names.count - 1; i >= 0 && !*state; i--) {
+        const int64_t step = step_of(names.name[i]);
+        snprintf(path, sizeof path, "%s/%.200s/state.json", folder, names.name[i]);
+        if (step < 0 || weft_json_load(path, &read) != WEFT_OK)
+            continue;
+        if (check_state(read, step, path) == WEFT_OK)
+            *state = json_incref(read);
+        json_decref(read);
+    }
+    weft_names_free(&names);
+    return WEFT_OK;
+}
+
 weft_status weft_checkpoints_load(weft_checkpoints *c, json_t **state, char path[512])
 {
     weft_names names = {0};

@@ -86,6 +86,9 @@ weft_status weft_checkpoints_wait(weft_checkpoints *checkpoints);
  * with a warning. *state is NULL if no checkpoint exists. WEFT_E_FORMAT: checkpoints exist, but all
  * are damaged; the message lists the damage. `path` receives the folder. */
 weft_status weft_checkpoints_load(weft_checkpoints *checkpoints, json_t **state, char path[512]);
+/* Reads state.json of the newest checkpoint in the run folder `run` that has an intact one, without
+ * the other files. *state is NULL if there is none (new reference). */
+weft_status weft_checkpoints_read_state(const char *run, json_t **state);
 /* Bytes that a save reserves on this rank in addition to the filled store. */
 weft_status weft_checkpoints_bytes(const weft_checkpoint_spec *spec, int64_t *bytes);
 /* Step of the last checkpoint written or loaded; -1: none. Exact on rank 0; other ranks count a

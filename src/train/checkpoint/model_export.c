@@ -329,7 +329,7 @@ static weft_status take_matrix(const weft_export *e, const char *name, float **o
 static weft_status take_pair(const weft_export *e, const char *down, size_t module,
                              weft_adapter_pair *pair)
 {
-    const weft_trainable trainable = weft_run_trainable(e->run, "");
+    const weft_trainable trainable = weft_run_trainable(e->run, NULL, "");
     const size_t skip = strlen(e->models->denoiser.family->scope) + 1;
     char up[700];
     snprintf(up, sizeof up, "%.*s.lora_B.weight", (int)module, down);

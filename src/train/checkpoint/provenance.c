@@ -142,11 +142,14 @@ static json_t *hash_train_stage(const weft_train_stage *train_stage)
 }
 
 /* The settings of the transformer's LoRA. */
-static json_t *lora_of(const weft_run_lora *lora)
+static json_t *lora_of(const weft_run *run, const weft_run_models *models)
 {
+    const weft_run_lora *lora = &run->transformer.lora;
+    const weft_string_list layers =
+        weft_run_trainable(run, weft_run_trained(models)->family, "").targets;
     json_t *targets = json_array();
-    for (int64_t i = 0; i < lora->targets.count && lora->rank; i++)
-        json_array_append_new(targets, json_string(lora->targets.item[i]));
+    for (int64_t i = 0; i < layers.count && lora->rank; i++)
+        json_array_append_new(targets, json_string(layers.item[i]));
     const double alpha = lora->alpha > 0 ? lora->alpha : (double)lora->rank;
     return json_pack("{s:I, s:f, s:b, s:o}", "rank", (json_int_t)lora->rank, "alpha",
                      lora->rank ? alpha : 0, "rslora", lora->rank && lora->rooted, "targets",
@@ -248,7 +251,7 @@ weft_status weft_provenance_make(const weft_run *run, const weft_run_models *mod
     }
     if (models->denoiser.family && models->denoiser.family->was_positive)
         json_object_set_new(m, "prediction", json_string("data - noise"));
-    json_object_set_new(m, "lora", lora_of(&run->transformer.lora));
+    json_object_set_new(m, "lora", lora_of(run, models));
     WEFT_GO(add_networks(run, m));
     WEFT_GO(add_pairs(run, models, m));
     if (weft_run_uses_lpips(run)) {
@@ -470,4 +473,25 @@ void weft_run_warn_captions(const weft_loader *loader)
                          ? ": the model will generate videos but not follow prompts (weft curate "
                            "reads captions from .txt or .json files next to the footage)"
                          : "; they train without text");
+}
+
+weft_status weft_run_print_targets(const weft_run *run, const weft_run_models *models)
+{
+    const weft_run_lora *lora = &run->transformer.lora;
+    const weft_string_list targets =
+        weft_run_trainable(run, weft_run_trained(models)->family, "").targets;
+    weft_buf names = {0};
+    if (!lora->rank || !weft_run_lora_is_auto(lora))
+        return WEFT_OK;
+    for (int64_t i = 0; i < targets.count; i++)
+        weft_buf_printf(&names, "%s%s", i ? ", " : "", targets.item[i]);
+    const weft_status_code status = weft_buf_check(&names);
+    if (status == WEFT_OK)
+        weft_notice(
+            WEFT_MSG_LORA_TARGETS,
+            WEFT_AT(.key = "transformer.lora.targets", .value = names.data,
+                    WEFT_DETAILS(WEFT_WORD("source", lora->recorded.count ? "run" : "family"))),
+            "auto is %s%s", names.data, lora->recorded.count ? ", as in the checkpoint" : "");
+    weft_buf_free(&names);
+    return status;
 }

@@ -30,6 +30,8 @@ void weft_provenance_log_changes(const char *folder, const char *yaml);
 /* Whether <folder>/config.yaml contains `text`; true if the file cannot be read. */
 bool weft_provenance_config_has(const char *folder, const char *text);
 
+/* Prints the layers that lora.targets: auto is. */
+weft_status weft_run_print_targets(const weft_run *run, const weft_run_models *models);
 /* Warns of settings that are legal but probably unintended. */
 void weft_run_warn_unusual(const weft_run *run);
 /* Warns of samples without a caption before training. A model trained without captions does not

@@ -9,6 +9,7 @@
 #include "train/graph/run_networks.h"
 #include "train/graph/student_levels.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static bool is_rank0(const weft_run_checkpoints *c)
@@ -80,7 +81,10 @@ weft_status weft_run_checkpoints_create(const weft_run *run, const weft_run_mode
     for (int i = 0; i < all.count; i++)
         c->part[i].config = all.model[i] ? weft_model_write(all.model[i])
                                          : weft_discriminator_write(&models->losses.discriminator);
-    weft_config_dump(&weft_run_section, run, &c->yaml);
+    weft_run resolved = *run;
+    resolved.transformer.lora.targets =
+        weft_run_trainable(run, weft_run_trained(models)->family, "").targets;
+    weft_config_dump(&weft_run_section, &resolved, &c->yaml);
     WEFT_TRY(weft_buf_check(&c->yaml));
     return weft_run_places_restore(run->places, &c->yaml);
 }
@@ -92,6 +96,59 @@ void weft_run_checkpoints_free(weft_run_checkpoints *c)
     json_decref(c->resumed);
     json_decref(c->made_of);
     weft_buf_free(&c->yaml);
+}
+
+/* ---- layers with LoRA ----------------------------------------------------------------------- */
+
+/* The layers in the newest checkpoint of the run in folder `out`, as JSON (heap). NULL: none. A
+ * damaged checkpoint is reported when it is loaded. */
+static char *recorded_targets(const char *out)
+{
+    json_t *state;
+    if (weft_checkpoints_read_state(out, &state) != WEFT_OK || !state)
+        return NULL;
+    const json_t *lora = json_object_get(weft_provenance_of_state(state), "lora"),
+                 *targets = json_object_get(lora, "targets");
+    char *dump = json_array_size(targets) ? json_dumps(targets, JSON_COMPACT) : NULL;
+    char *text = dump ? weft_strdup(dump) : NULL;
+    free(dump);
+    json_decref(state);
+    return text;
+}
+
+static weft_status read_targets(const char *text, weft_arena *arena, weft_string_list *list)
+{
+    json_t *targets = json_loads(text, 0, NULL);
+    WEFT_TRY(WEFT_ALLOCATED(targets, "the layers with LoRA"));
+    weft_status_code status = WEFT_OK;
+    const int64_t count = (int64_t)json_array_size(targets);
+    WEFT_GO(WEFT_ARENA_NEW(arena, list->item, count, "the layers with LoRA"));
+    for (int64_t i = 0; i < count; i++) {
+        const char *name = json_string_value(json_array_get(targets, (size_t)i));
+        list->item[i] = weft_arena_strdup(arena, name ? name : "");
+        WEFT_GO(WEFT_ALLOCATED(list->item[i], "the layers with LoRA"));
+    }
+    list->count = count;
+out:
+    json_decref(targets);
+    return status;
+}
+
+weft_status weft_run_checkpoints_targets(weft_run *run, weft_comm *comm, weft_arena *arena)
+{
+    char *text = weft_comm_rank(comm) == 0 ? recorded_targets(run->out) : NULL;
+    int64_t bytes = text ? (int64_t)strlen(text) + 1 : 0;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_comm_broadcast(comm, &bytes, sizeof bytes, 0));
+    if (!bytes)
+        return WEFT_OK;
+    if (!text)
+        WEFT_GO(WEFT_ALLOCATED(text = weft_alloc(bytes), "the layers with LoRA"));
+    WEFT_GO(weft_comm_broadcast(comm, text, bytes, 0));
+    WEFT_GO(read_targets(text, arena, &run->transformer.lora.recorded));
+out:
+    weft_free(text);
+    return status;
 }
 
 /* ---- resuming ------------------------------------------------------------------------------ */

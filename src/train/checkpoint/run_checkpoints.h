@@ -34,6 +34,9 @@ int weft_run_checkpoints_parts(const weft_run *run, const weft_run_models *model
 /* Lists the trained models of the run and dumps its config. */
 weft_status weft_run_checkpoints_create(const weft_run *run, const weft_run_models *models,
                                         weft_comm *comm, weft_run_checkpoints *checkpoints);
+/* Collective. Sets lora.recorded to the layers with LoRA in the newest checkpoint of the run, for
+ * lora.targets: auto. The list is in `arena`. */
+weft_status weft_run_checkpoints_targets(weft_run *run, weft_comm *comm, weft_arena *arena);
 /* Frees all but the files, which weft_checkpoints_close closes. */
 void weft_run_checkpoints_free(weft_run_checkpoints *checkpoints);
 /* Loads the newest checkpoint into the store before the first training stage, and its progress.

@@ -90,10 +90,9 @@ static const weft_key lora_keys[] = {
     {"rslora", WEFT_KEY_BOOL, offsetof(weft_run_lora, rooted), "false", "",
      "scale by alpha / sqrt(rank); the exported file has an alpha with the same effect",
      .also = "use_rslora"},
-    {"targets", WEFT_KEY_STRING_LIST, offsetof(weft_run_lora, targets),
-     "[to_q, to_k, to_v, to_out.0]", "",
-     "linear layers with LoRA; names, ends of names, or patterns with *. all-linear: every "
-     "one",
+    {"targets", WEFT_KEY_STRING_LIST, offsetof(weft_run_lora, targets), "[auto]", "",
+     "linear layers with LoRA; names, ends of names, or patterns with *. auto: the projections of "
+     "attention, by the names of the model's family. all-linear: every layer",
      .also = "target_modules"},
     {"base", WEFT_KEY_ENUM, offsetof(weft_run_lora, base), "f32", "",
      "type of the frozen weights of linear layers in memory; products are f32 in any case",
@@ -623,10 +622,18 @@ static weft_status check_model(const weft_run_model *m, weft_role role, const ch
     return status;
 }
 
-weft_trainable weft_run_trainable(const weft_run *run, const char *scope)
+bool weft_run_lora_is_auto(const weft_run_lora *lora)
+{
+    return lora->targets.count == 1 && !strcmp(lora->targets.item[0], "auto");
+}
+
+weft_trainable weft_run_trainable(const weft_run *run, const weft_family *family, const char *scope)
 {
     const weft_run_model *m =
         weft_run_model_given(&run->transformer) ? &run->transformer : &run->autoencoder;
+    const bool is_auto = weft_run_lora_is_auto(&m->lora);
+    const weft_string_list chosen =
+        m->lora.recorded.count ? m->lora.recorded : weft_family_lora_targets(family);
     return (weft_trainable){.scope = scope,
                             .train = m->trained,
                             .freeze = m->freeze,
@@ -634,7 +641,8 @@ weft_trainable weft_run_trainable(const weft_run *run, const char *scope)
                             .rank = m->lora.rank,
                             .alpha = (m->lora.alpha > 0 ? m->lora.alpha : (double)m->lora.rank) *
                                      (m->lora.rooted ? sqrt((double)m->lora.rank) : 1),
-                            .targets = m->lora.targets,
+                            .targets = is_auto ? chosen : m->lora.targets,
+                            .auto_targets = is_auto,
                             .bf16_base = m->lora.base == WEFT_MODEL_BF16};
 }
 
@@ -644,7 +652,7 @@ static weft_status check_trainable(const weft_run *run, const char *path)
     const bool denoises = weft_run_model_given(&run->transformer);
     const weft_run_model *m = denoises ? &run->transformer : &run->autoencoder;
     const char *key = denoises ? "transformer" : "autoencoder";
-    const weft_trainable trainable = weft_run_trainable(run, "");
+    const weft_trainable trainable = weft_run_trainable(run, NULL, "");
     if (denoises && (run->autoencoder.trained.count || run->autoencoder.freeze.count))
         return weft_error(WEFT_MSG_CONFIG_NO_EFFECT, WEFT_AT(.file = path, .key = "autoencoder"),
                           "an autoencoder is not trained together with a transformer; remove "
@@ -654,6 +662,14 @@ static weft_status check_trainable(const weft_run *run, const char *path)
             WEFT_MSG_CONFIG_MISSING_KEY,
             WEFT_AT(.file = path, .key = weft_message_key((char[64]){0}, "%s.lora.rank", key)),
             "alpha needs a rank, as in lora: {rank: 16, alpha: 16}");
+    for (int64_t i = 0; i < m->lora.targets.count && m->lora.targets.count > 1; i++)
+        if (!strcmp(m->lora.targets.item[i], "auto"))
+            return weft_error(
+                WEFT_MSG_CONFIG_VALUE,
+                WEFT_AT(.file = path,
+                        .key = weft_message_key((char[64]){0}, "%s.lora.targets", key),
+                        .value = "auto"),
+                "auto must be the only item of the list; write the names of all layers instead");
     if (m->lora.rank && (m->trained.count || m->freeze.count))
         return weft_error(WEFT_MSG_CONFIG_CONFLICT, WEFT_AT(.file = path, .key = key),
                           "with lora all weights are frozen, and lora.targets chooses where "

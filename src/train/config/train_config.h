@@ -42,10 +42,13 @@ typedef enum weft_lr_kind { WEFT_LR_CONSTANT, WEFT_LR_COSINE } weft_lr_kind;
 
 /* LoRA: low-rank matrices that are trained instead of the transformer's weights (trainable.h). */
 typedef struct weft_run_lora {
-    int64_t rank; /* rank of the matrices; 0: LoRA is off */
-    double alpha; /* 0: the rank */
-    bool rooted;  /* divide alpha by the square root of the rank (rsLoRA) */
-    weft_string_list targets;
+    int64_t rank;             /* rank of the matrices; 0: LoRA is off */
+    double alpha;             /* 0: the rank */
+    bool rooted;              /* divide alpha by the square root of the rank (rsLoRA) */
+    weft_string_list targets; /* layers with matrices; only "auto": as its family has */
+    /* Layers that "auto" was in the checkpoints of the run; empty (default): no checkpoint. Not a
+     * key */
+    weft_string_list recorded;
     int base;   /* weft_model_dtype of the frozen linear weights */
     int format; /* weft_adapter_format of the finished file */
 } weft_run_lora;
@@ -191,8 +194,12 @@ static inline bool weft_run_prefers(const weft_run *run)
 }
 /* Text encoder `index`. */
 const weft_run_model *weft_run_text(const weft_run *run, int index);
-/* Trainable parameters of the trained model, whose scope is `scope`. */
-weft_trainable weft_run_trainable(const weft_run *run, const char *scope);
+/* Whether lora.targets is auto. */
+bool weft_run_lora_is_auto(const weft_run_lora *lora);
+/* Trainable parameters of the trained model, whose scope is `scope`. `family`: of the model, for
+ * the layers with LoRA; NULL: not known yet. */
+weft_trainable weft_run_trainable(const weft_run *run, const weft_family *family,
+                                  const char *scope);
 /* Checks that every bucket of every training stage fits the grids. `patch` NULL: no denoiser. */
 weft_status weft_run_check_sizes(const weft_run *run, const char *path, const weft_grid *grid,
                                  const weft_grid *patch);

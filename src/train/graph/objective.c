@@ -215,7 +215,8 @@ static weft_status apply_trainable(const weft_run *run, const weft_run_models *m
     weft_graph *trained = NULL;
     if (!models->partly_trained)
         return WEFT_OK;
-    const weft_trainable trainable = weft_run_trainable(run, scope);
+    const weft_trainable trainable =
+        weft_run_trainable(run, weft_run_trained(models)->family, scope);
     const weft_status_code status = weft_pass_trainable(*g, &trainable, &trained);
     weft_graph_free(*g);
     *g = trained;
@@ -522,17 +523,18 @@ static weft_status read_denoiser(const weft_run *run, const char *path, weft_run
 static weft_status check_trainable(const weft_run *run, const char *path, weft_run_models *m)
 {
     weft_graph *g;
-    const weft_trainable trainable = weft_run_trainable(run, weft_run_trained(m)->family->scope);
+    const weft_family *family = weft_run_trained(m)->family;
+    const weft_trainable trainable = weft_run_trainable(run, family, family->scope);
     m->partly_trained = weft_trainable_given(&trainable);
     if (!m->partly_trained)
         return WEFT_OK;
     WEFT_TRY(weft_run_base(m, &g));
-    const weft_status_code status = apply_trainable(run, m, weft_run_trained(m)->family->scope, &g);
+    const weft_status_code status = apply_trainable(run, m, family->scope, &g);
     weft_graph_free(g);
     return weft_error_at(status,
                          WEFT_AT(.file = path,
                                  .key = weft_run_trains_denoiser(m) ? "transformer" : "autoencoder",
-                                 .value = weft_run_trained(m)->family->class_name));
+                                 .value = family->class_name));
 }
 
 /* Sets the batch sizes that the training stages leave open, from their token limits. Tokens are the

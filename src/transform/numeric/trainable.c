@@ -128,20 +128,26 @@ static bool fits_nothing(const weft_graph *g, const weft_trainable *t, const cha
     return true;
 }
 
+static weft_status no_layer(const weft_graph *g, const weft_trainable *t, const char *pattern)
+{
+    char layers[400];
+    list_layers(g, t, layers);
+    return weft_error(WEFT_MSG_CONFIG_VALUE, WEFT_AT(.key = "lora.targets", .value = pattern),
+                      "\"%s\" matches %s of this model; its linear layers end with %s", pattern,
+                      fits_nothing(g, t, pattern, false) ? "no name" : "no linear layer",
+                      layers[0] ? layers : "nothing");
+}
+
 static weft_status check_targets(const weft_graph *g, const weft_trainable *t)
 {
-    for (int64_t i = 0; i < t->targets.count; i++) {
-        const char *pattern = t->targets.item[i];
-        if (!fits_nothing(g, t, pattern, true))
-            continue;
-        char layers[400];
-        list_layers(g, t, layers);
-        return weft_error(WEFT_MSG_CONFIG_VALUE, WEFT_AT(.key = "lora.targets", .value = pattern),
-                          "\"%s\" matches %s of this model; its linear layers end with %s", pattern,
-                          fits_nothing(g, t, pattern, false) ? "no name" : "no linear layer",
-                          layers[0] ? layers : "nothing");
-    }
-    return WEFT_OK;
+    int64_t unmatched = 0;
+    for (int64_t i = 0; i < t->targets.count; i++)
+        if (fits_nothing(g, t, t->targets.item[i], true)) {
+            if (!t->auto_targets)
+                return no_layer(g, t, t->targets.item[i]);
+            unmatched++;
+        }
+    return unmatched < t->targets.count || !t->rank ? WEFT_OK : no_layer(g, t, "auto");
 }
 
 static weft_status check_params(const weft_graph *g, const weft_trainable *t,

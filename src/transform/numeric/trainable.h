@@ -26,6 +26,7 @@ typedef struct weft_trainable {
     int64_t rank;
     double alpha;             /* scale = alpha / rank */
     weft_string_list targets; /* linear layers with LoRA */
+    bool auto_targets;        /* they are the family's: some may match no layer, not all */
     bool bf16_base;           /* LoRA: weights of linear layers are stored in bf16 */
 } weft_trainable;
 /* Returns true if `train`, `freeze` or `rank` is set. */
@@ -33,8 +34,8 @@ bool weft_trainable_given(const weft_trainable *trainable);
 
 /* Marks frozen parameters and adds LoRA. `g` must be the graph before the shard pass. New
  * parameters are <module>.lora_A.weight, uniform within 1/sqrt(in), and <module>.lora_B.weight,
- * zeros. Returns WEFT_E_CONFIG if a pattern matches nothing (targets: no linear layer), or if no
- * parameter is trainable. */
+ * zeros. Returns WEFT_E_CONFIG if a pattern matches nothing (targets: no linear layer; with
+ * `auto_targets`, if all match nothing), or if no parameter is trainable. */
 weft_status weft_pass_trainable(const weft_graph *g, const weft_trainable *trainable,
                                 weft_graph **out);
 

@@ -128,9 +128,11 @@ Test(tune, what_fits_nothing_is_refused)
 {
     static const struct {
         const char *target, *freeze, *key, *text;
+        bool is_auto;
     } cases[] = {
         {"table", NULL, "lora.targets", "no linear layer"},
         {"q", NULL, "lora.targets", "end with to_q, out.0"},
+        {"q", NULL, "lora.targets", "\"auto\" matches", .is_auto = true},
         {NULL, "blocks", NULL, NULL},
         {NULL, "block", "freeze", "\"block\""},
         {NULL, "*", "freeze", "are frozen"},
@@ -142,6 +144,7 @@ Test(tune, what_fits_nothing_is_refused)
                                   .rank = target != NULL,
                                   .alpha = 1,
                                   .targets = {target != NULL, &target},
+                                  .auto_targets = cases[i].is_auto,
                                   .freeze = {freeze != NULL, &freeze}};
         cr_expect_eq(weft_pass_trainable(g, &t, &out), cases[i].key ? WEFT_E_CONFIG : WEFT_OK);
         if (cases[i].key)
@@ -152,6 +155,17 @@ Test(tune, what_fits_nothing_is_refused)
         weft_graph_free(out);
         weft_graph_free(g);
     }
+}
+
+Test(tune, names_of_a_family_may_match_nothing)
+{
+    weft_graph *g = tuned(&(weft_trainable){.scope = "model",
+                                            .rank = 2,
+                                            .alpha = 2,
+                                            .targets = LIST("q", "out.0"),
+                                            .auto_targets = true});
+    expect_trained(g, "text.to_q.weight model.out.0.lora_A.weight model.out.0.lora_B.weight");
+    weft_graph_free(g);
 }
 
 /* Every linear layer of every denoiser: the loss reaches each matrix, and nothing else has a
@@ -188,5 +202,78 @@ Test(tune, any_family_is_adapted)
         cr_expect(count > 0 && without <= count / 10, "%s: %d of %d matrices without a gradient",
                   weft_families[f]->class_name, without, count);
         weft_graph_free(out);
+    }
+}
+
+static bool is_attention(weft_op op)
+{
+    return op == WEFT_OP_ATTENTION || op == WEFT_OP_BLOCK_ATTENTION;
+}
+
+/* Whether a linear layer that makes `v`, without another one in between, has matrices. */
+static bool is_adapted(const weft_graph *g, weft_value v, bool *seen)
+{
+    const weft_node *node = weft_graph_node(g, weft_value_get(g, v)->node);
+    if (seen[v.id])
+        return false;
+    seen[v.id] = true;
+    if (strstr(node->scope, ".lora"))
+        return true;
+    for (int i = 0; i < node->in_count && node->op != WEFT_OP_LINEAR; i++)
+        if (weft_value_ok(node->in[i]) && is_adapted(g, node->in[i], seen))
+            return true;
+    return false;
+}
+
+/* Number of attentions none of whose queries, keys and values has matrices. */
+static int count_unadapted(const weft_graph *g)
+{
+    int count = 0;
+    for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
+        const weft_node *node = weft_graph_node(g, n);
+        bool adapted = !is_attention(node->op);
+        bool *seen = weft_calloc(weft_graph_value_count(g), sizeof *seen);
+        cr_assert(seen);
+        for (int i = 0; i < 3 && !adapted; i++)
+            adapted = is_adapted(g, node->in[i], seen);
+        count += !adapted;
+        weft_free(seen);
+    }
+    return count;
+}
+
+/* Attentions whose layers have other names than the default's: the pooling of Hunyuan-DiT's text,
+ * and the image context of Cosmos Transfer 2.5 in 28 blocks and 4 control blocks. */
+static int expected_unadapted(const char *published)
+{
+    return strstr(published, "hunyuan-dit") ? 1 : strstr(published, "cosmos-transfer") ? 32 : 0;
+}
+
+/* The layers that a family has by default are in all its published models, each name matches some,
+ * and no other attention is without matrices. */
+Test(tune, any_family_has_layers_by_default)
+{
+    for (int f = 0; weft_families[f]; f++) {
+        const weft_family *family = weft_families[f];
+        if (family->role != WEFT_ROLE_DENOISER)
+            continue;
+        cr_assert(family->sizes && family->sizes[0].name, "%s", family->class_name);
+        for (const weft_named_config *published = family->sizes; published->name; published++) {
+            weft_model model;
+            cr_assert_eq(weft_model_open(published->name, &model), WEFT_OK);
+            const weft_model_size size = weft_model_smallest(&model);
+            weft_graph *g = weft_graph_create(), *out = NULL;
+            weft_model_build(g, &model, &size, true);
+            const weft_trainable t = {.scope = family->scope,
+                                      .rank = 4,
+                                      .alpha = 4,
+                                      .targets = weft_family_lora_targets(family)};
+            cr_assert_eq(weft_pass_trainable(g, &t, &out), WEFT_OK, "%s: %s", published->name,
+                         weft_error_message());
+            cr_expect_eq(count_unadapted(out), expected_unadapted(published->name), "%s",
+                         published->name);
+            weft_graph_free(g);
+            weft_graph_free(out);
+        }
     }
 }
