@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "exec/store/tensor_shard.h"
 #include "exec/store/weights.h"
+#include "generate/conditioning/visual_condition.h"
 #include "model/adapter.h"
 #include "model/adapter_write.h"
 #include "model/encoders/identity_encoder.h"
@@ -130,14 +131,49 @@ static void vocoder_folder(const weft_run *run, char *folder, size_t bytes)
              given ? "" : "/../vocoder");
 }
 
-/* Copies the image encoder and its preprocessing. */
+/* Folders with the preprocessing of an image encoder, in its pipeline. */
+static const char *const processors[] = {"image_processor", "feature_extractor"};
+
+/* Whether videos of the model have tokens of an encoder in the folder image_encoder. A model that
+ * was trained with first frames but without tokens also generates without them. */
+static bool has_image_encoder(const weft_export *e)
+{
+    const weft_model *denoiser = &e->models->denoiser;
+    const weft_frame_condition how = weft_model_takes_port(denoiser);
+    const weft_model_size one = {.batch = 1, .frames = 1, .height = 1, .width = 1, .image = 1};
+    if (e->models->image_tokens)
+        return true;
+    return how.form != WEFT_FRAME_CONDITION_NONE && how.form != WEFT_FRAME_CONDITION_EDITED &&
+           !how.image_encoder && weft_model_shape(denoiser, &one, WEFT_PORT_IMAGE).rank > 0 &&
+           (!how.also_none || e->run->condition != WEFT_CONDITION_FIRST_FRAME);
+}
+
+/* Folder of the image encoder: the run's, or the one of the pipeline whose transformer is
+ * trained. False: no folder. */
+static bool image_encoder_folder(const weft_export *e, char *folder, size_t bytes)
+{
+    const char *own = e->run->control.image_encoder, *from = e->run->transformer.weights;
+    const bool given = e->models->image_tokens > 0;
+    if (!has_image_encoder(e))
+        return false;
+    snprintf(folder, bytes, "%s%s", given ? own : from, given ? "" : "/../image_encoder");
+    return given || (from[0] && weft_path_is_dir(folder));
+}
+
+/* Copies the image encoder and its preprocessing. Without an encoder, warns if generation needs
+ * one. */
 static weft_status write_image_encoder(const weft_export *e, const char *folder)
 {
-    static const char *const processors[] = {"image_processor", "feature_extractor"};
-    const char *encoder = e->run->control.image_encoder;
-    char from[1024], path[700];
-    if (!e->models->image_tokens)
+    const weft_frame_condition how = weft_model_takes_port(&e->models->denoiser);
+    char encoder[1024], from[1100], path[700];
+    if (!image_encoder_folder(e, encoder, sizeof encoder)) {
+        if (has_image_encoder(e) && !how.also_none)
+            weft_warning(WEFT_MSG_MODEL_NOT_FOUND, WEFT_AT(.file = folder, .key = "image_encoder"),
+                         "generation with this %s needs an image encoder, and none is next to the "
+                         "weights that the run began with; link the folder of one there",
+                         weft_model_class(&e->models->denoiser));
         return WEFT_OK;
+    }
     snprintf(path, sizeof path, "%s/image_encoder", folder);
     WEFT_TRY(copy_files(encoder, path, of_model));
     for (int i = 0; i < WEFT_COUNT(processors); i++) {
@@ -153,7 +189,6 @@ static weft_status write_image_encoder(const weft_export *e, const char *folder)
  * encoder. */
 static weft_status write_identity_encoder(const weft_export *e, const char *folder)
 {
-    static const char *const processors[] = {"image_processor", "feature_extractor"};
     const char *encoder = e->run->identity.image_encoder;
     char from[1200], path[700], own[1024];
     if (!e->models->identity_image_encoder.family || weft_comm_rank(e->comm) != 0)
@@ -166,6 +201,28 @@ static weft_status write_identity_encoder(const weft_export *e, const char *fold
         if (weft_path_exists(from))
             WEFT_TRY(copy_file(from, own));
     }
+    return WEFT_OK;
+}
+
+/* Adds the image encoder and its preprocessing to the index, the latter as its pipeline has it. */
+static weft_status index_image_encoder(const weft_export *e, json_t *index)
+{
+    char encoder[1024], path[1100];
+    weft_model model;
+    json_t *published = NULL;
+    if (!image_encoder_folder(e, encoder, sizeof encoder))
+        return WEFT_OK;
+    WEFT_TRY(weft_model_open_as(encoder, WEFT_ROLE_IMAGE_ENCODER, &model));
+    add_to_index(index, "image_encoder", &model);
+    snprintf(path, sizeof path, "%s/../model_index.json", encoder);
+    if (weft_path_exists(path))
+        WEFT_TRY(weft_json_load(path, &published));
+    for (int i = 0; i < WEFT_COUNT(processors); i++) {
+        json_t *entry = json_object_get(published, processors[i]);
+        if (entry)
+            json_object_set(index, processors[i], entry);
+    }
+    json_decref(published);
     return WEFT_OK;
 }
 
@@ -220,10 +277,7 @@ static weft_status write_index(const weft_export *e, const char *folder)
     add_to_index(index, m->autoencoder.family->scope, &m->autoencoder);
     if (weft_run_uses_identity(m))
         add_to_index(index, m->identity.family->scope, &m->identity);
-    if (m->image_tokens)
-        json_object_set_new(index, "image_encoder",
-                            json_pack("[s,s]", m->image_encoder.family->library,
-                                      m->image_encoder.family->class_name));
+    WEFT_TRY(index_image_encoder(e, index));
     WEFT_TRY(index_sound(e, index));
     for (int r = 0; r < m->text.encoders; r++) {
         const weft_text_encoder *encoder = &m->text.encoder[r];
@@ -268,6 +322,18 @@ static weft_status write_text_encoder(const weft_export *e, const char *folder, 
     return copy_files(from, path, weft_tokenizer_is_file);
 }
 
+/* Frames of a generated video by default: as the last clips have, or of whole sections after the
+ * first frame (weft_frame_condition.section). */
+static int64_t default_frames(const weft_export *e)
+{
+    const weft_frame_condition how = weft_model_takes_port(&e->models->denoiser);
+    if (how.form != WEFT_FRAME_CONDITION_HISTORY || how.precedes)
+        return e->size->frames;
+    const int64_t section = how.section * e->models->grid.factor[0];
+    const int64_t sections = (e->size->frames + section - 2) / section;
+    return 1 + (sections > 1 ? sections : 1) * section;
+}
+
 /* Writes all files of a pipeline except the trained weights. */
 static weft_status write_rest(const weft_export *e, const char *folder)
 {
@@ -288,7 +354,7 @@ static weft_status write_rest(const weft_export *e, const char *folder)
     for (int r = 0; r < e->models->text.encoders; r++)
         json_array_append_new(lengths, json_integer(weft_run_text(e->run, r)->length));
     json_t *own =
-        json_pack("{s:I, s:I, s:I, s:f, s:s*, s:s*, s:o}", "frames", (json_int_t)e->size->frames,
+        json_pack("{s:I, s:I, s:I, s:f, s:s*, s:s*, s:o}", "frames", (json_int_t)default_frames(e),
                   "height", (json_int_t)e->size->height, "width", (json_int_t)e->size->width, "fps",
                   e->fps > 0 ? e->fps : 24.0, "condition", e->run->condition ? condition : NULL,
                   "rest", e->models->grey_rest ? "grey" : NULL, "text_lengths", lengths);
@@ -445,17 +511,27 @@ static void print_next(weft_buf *command)
     weft_buf_free(command);
 }
 
+/* Options of the inputs that a video of the trained model needs or shall have. */
+static const char *inputs_of(const weft_export *e)
+{
+    const weft_frame_condition how = weft_model_takes_port(&e->models->denoiser);
+    if (e->models->lead)
+        return " --image FILE --control FILE --face FILE";
+    if (e->run->condition == WEFT_CONDITION_CONTROL)
+        return " --control FILE";
+    return e->run->condition == WEFT_CONDITION_FIRST_FRAME ||
+                   weft_visual_condition_needs_image(&how)
+               ? " --image FILE"
+               : "";
+}
+
 /* Prints the command that generates a video with the trained model. */
 static void print_generate(const weft_export *e, const char *model, const char *lora)
 {
     const weft_run *run = e->run;
     weft_buf command = {0};
     weft_buf_printf(&command, "weft generate --model %s%s%s%s%s --prompt \"TEXT\" --out video.mp4",
-                    model, lora ? " --lora " : "", lora ? lora : "",
-                    run->condition == WEFT_CONDITION_FIRST_FRAME ? " --image FILE"
-                    : e->models->lead ? " --image FILE --control FILE --face FILE"
-                    : run->condition == WEFT_CONDITION_CONTROL ? " --control FILE"
-                                                               : "",
+                    model, lora ? " --lora " : "", lora ? lora : "", inputs_of(e),
                     weft_run_uses_identity(e->models) ? " --identity-image FILE" : "");
     print_next(&command);
 }
