@@ -48,6 +48,13 @@ for other in (rounded, stored):
 PY
 }
 check weights_as_stored_and_rounded
+# Tokens that a model has as weights join tokens in f32.
+token_weights_in_bf16() {
+    local model=$SRC/tests/golden/pipelines/wan_animate
+    "$WEFT" generate --model "$model" --prompt "a cat" --frames 9 --height 32 --width 32 --steps 1 --guidance-scale 1 --image "$model/image.png" \
+        --control "$model/control.png" --face "$model/face.png" --weights bf16 --out animate.mp4 >animate.log 2>&1 || fail_with animate.log "Wan Animate in bf16"
+}
+check token_weights_in_bf16
 rounded_weights_need_less_memory() {
     needs weights_as_stored_and_rounded
     python3 -S - "$(peak f32)" "$(peak rounded)" <<'PY' || fail "predicted peaks: $(peak f32), $(peak rounded)"

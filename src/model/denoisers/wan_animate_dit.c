@@ -257,7 +257,8 @@ static weft_value encode_face(weft_graph *g, const animate *c, weft_value x)
     const int64_t frames = weft_dim(g, x, 1);
     x = weft_nn_linear(g, "out_proj", x, width, WEFT_LINEAR_XAVIER);
     x = weft_reshape(g, x, WEFT_SHAPE(batch, frames, c->face_heads, width));
-    const weft_value more = parameter(g, "padding_tokens", WEFT_SHAPE(1, 1, 1, width), 0);
+    const weft_value stored = parameter(g, "padding_tokens", WEFT_SHAPE(1, 1, 1, width), 0),
+                     more = weft_cast(g, stored, WEFT_F32);
     x = weft_concat(
         g, (weft_value[]){x, weft_broadcast(g, more, WEFT_SHAPE(batch, frames, 1, width))}, 2, 2);
     weft_graph_pop(g);

@@ -59,8 +59,9 @@ static weft_value block(weft_graph *g, const vit *c, int64_t index, weft_value x
 
 static weft_value table(weft_graph *g, const char *name, int64_t rows, int64_t width)
 {
-    return weft_param(g, name, WEFT_F32, WEFT_SHAPE(1, rows, width),
-                      (weft_init){.kind = WEFT_INIT_NORMAL, .value = 0.02});
+    const weft_value stored = weft_param(g, name, WEFT_F32, WEFT_SHAPE(1, rows, width),
+                                         (weft_init){.kind = WEFT_INIT_NORMAL, .value = 0.02});
+    return weft_cast(g, stored, WEFT_F32); /* files may have bf16 */
 }
 
 /* Weights of side x side positions for each of rows x columns positions. DINO scales to
