@@ -19,6 +19,7 @@
 #   bench-causal                causal Wan with and without its cache of keys and values (ROUNDS, LENGTHS)
 #   bench-drift                 drift of brightness and background of 41 frames, in one piece and in
 #                               blended windows (FOOTAGE=DIR, DIR, SIDE, STEPS, SEEDS)
+#   bench-stream                memory of one layer of published width, in memory and streamed
 #   bench-packing               tokens/s of packed rows next to buckets (SET, TOKENS, RANKS, SAMPLES, STEPS,
 #                               ROUNDS), and bounds by counting
 #   bench-storage               a bucket next to aws, rclone, webdataset and streaming
@@ -79,7 +80,7 @@ TARGETS_bench-storage = bench/storage
 TARGETS_bench-gpu-host = bench/gpu_host weft_emu_driver
 TARGETS_bench-half    = weft bench/kernels bench/models
 TARGETS_bench-earlier = weft bench/kernels bench/models
-NEED_WEFT := cache cache-families drift generate int8 memory mixed packing parallel predicted-generation predicted-training serve serve-waits shared-devices shots simulated
+NEED_WEFT := cache cache-families drift generate int8 memory mixed packing parallel predicted-generation predicted-training serve serve-waits shared-devices shots simulated stream
 $(foreach b,$(NEED_WEFT),$(eval TARGETS_bench-$(b) = weft))
 
 # ---- benchmarks ------------------------------------------------------------------------------
@@ -89,13 +90,15 @@ bench-loader:
 	$(RECORD) loader $(O)/bench/loader $(if $(SHARDS),$(SHARDS) 9 128 128)
 bench-fusion:
 	$(RECORD) slices $(O)/bench/fusion $(B)
-.PHONY: bench-gpu-host bench-curate-balance bench-curate-executed bench-shots bench-predicted-generation bench-predicted-training bench-shared-devices bench-serve-waits bench-packing bench-causal bench-drift bench-storage
+.PHONY: bench-gpu-host bench-curate-balance bench-curate-executed bench-shots bench-predicted-generation bench-predicted-training bench-shared-devices bench-serve-waits bench-packing bench-causal bench-drift bench-stream bench-storage
 bench-shared-devices:
 	$(RECORD) shared-devices bench/shared_devices.py $(abspath $(O)/weft)
 bench-causal:
 	WEFT=$(abspath $(O)/weft) $(RECORD) causal bench/causal.sh
 bench-drift:
 	WEFT=$(abspath $(O)/weft) $(RECORD) drift bench/drift.sh
+bench-stream:
+	$(RECORD) stream python3 -IS bench/stream.py $(abspath $(O)/weft)
 bench-packing:
 	WEFT=$(abspath $(O)/weft) $(RECORD) packing bench/packing.sh
 	$(RECORD) packing python3 -IS bench/packing_bound.py
