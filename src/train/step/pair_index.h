@@ -20,7 +20,7 @@ const weft_sample *weft_pair_index_find(const weft_pair_index *index, uint64_t i
 /* The error that the set `path` of the config's `key` has no usable partner of a sample of
  * data.path. */
 weft_status weft_pair_index_lacks(const char *path, const char *key, const weft_sample *sample);
-/* Whether the pixels of a set belong to those of the clips: masks and backgrounds. */
+/* Whether each pixel of a set belongs to a pixel of the clips: masks and backgrounds. */
 bool weft_pair_index_framed(const weft_run_pair *pair);
 /* Rejects a clip of another aspect than its partner `sample` of data.path. */
 weft_status weft_pair_index_check_aspect(const char *path, const char *key,

@@ -110,7 +110,8 @@ static weft_status try_decoding(weft_paired_clips *c, const weft_sample *own, in
     return status;
 }
 
-/* Checks the clips of the samples `from` to `to` - 1, and decodes every clip that is this rank's. */
+/* Checks the clips of the samples range[0] to range[1] - 1, and decodes every clip that is this
+ * rank's. */
 static weft_status check_some(weft_paired_clips *c, const weft_dataset *first,
                               const weft_grid *grid, const weft_comm *comm, const int64_t range[2])
 {

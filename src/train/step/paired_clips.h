@@ -16,9 +16,9 @@ weft_status weft_paired_clips_open(const weft_run *run, const weft_run_pair *pai
 weft_status weft_paired_clips_check(const weft_paired_clips *clips, const weft_sample *sample,
                                     int64_t frames, const weft_sample **own);
 /* Collective. Checks the clips of all samples of the latent cache `first`, and decodes the frames
- * that steps will read, unless a cache has their latents. The ranks share the clips, and all leave soon after one finds a clip that
- * cannot be used; the error names the clip. `grid`: of the latents. WEFT_E_CANCELLED on all ranks
- * if any rank was interrupted. */
+ * that steps will read, unless a cache has their latents. The ranks share the clips, and all leave
+ * soon after one finds a clip that cannot be used; the error names the clip. `grid`: of the
+ * latents. WEFT_E_CANCELLED on all ranks if any rank was interrupted. */
 weft_status weft_paired_clips_check_all(weft_paired_clips *clips, const weft_dataset *first,
                                         const weft_grid *grid, weft_comm *comm);
 /* Hash of the contents of the data set. */
