@@ -528,7 +528,6 @@ static const char *inputs_of(const weft_export *e)
 /* Prints the command that generates a video with the trained model. */
 static void print_generate(const weft_export *e, const char *model, const char *lora)
 {
-    const weft_run *run = e->run;
     weft_buf command = {0};
     weft_buf_printf(&command, "weft generate --model %s%s%s%s%s --prompt \"TEXT\" --out video.mp4",
                     model, lora ? " --lora " : "", lora ? lora : "", inputs_of(e),
