@@ -241,8 +241,8 @@ json_t *weft_served_model_json(const weft_served_model *m)
     json_t *inputs = json_pack(
         "{s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:I, s:o*}", "last_image",
         m->takes_last_image, "needs_last_image", m->needs_last_image, "video", m->takes_video,
-        "control", m->takes_control, "needs_control", m->needs_control, "needs_face",
-        m->needs_face, "mask", m->takes_video || (m->takes_control && !m->needs_control), "refine",
+        "control", m->takes_control, "needs_control", m->needs_control, "needs_face", m->needs_face,
+        "mask", m->takes_video || (m->takes_control && !m->needs_control), "refine",
         m->takes[WEFT_METHOD_REFINEMENT], "identity_image", m->takes[WEFT_METHOD_IDENTITY],
         "identity_images", (json_int_t)m->identity_images, "options", weft_method_json(m->takes));
     if (json && inputs)

@@ -208,9 +208,10 @@ static weft_status add_files(const weft_generator *p, json_t *to)
     const weft_identity_inputs *identity = &p->options.identity;
     const struct {
         const char *key, *path;
-    } file[] = {{"image", g->image},   {"last_image", g->last_image}, {"video", g->video},
-                {"control", g->control}, {"face", g->face},             {"before", g->before},
-                {"mask", g->mask},     {"coarse", g->coarse.file}};
+    } file[] = {{"image", g->image}, {"last_image", g->last_image},
+                {"video", g->video}, {"control", g->control},
+                {"face", g->face},   {"before", g->before},
+                {"mask", g->mask},   {"coarse", g->coarse.file}};
     char hex[WEFT_HEX_BYTES], key[32];
     for (int i = 0; i < WEFT_COUNT(file); i++)
         if (file[i].path) {
