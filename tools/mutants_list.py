@@ -143,7 +143,7 @@ MUTANTS = [
      "train-cascade:cascade_clock/gradients_are_reduced_before_the_encoders_that_end_an_iteration"),
     ("train-discriminator-decay", "src/train/graph/optimizer.c", "own.weight_decay = a->weight_decay;", "", "train-graph:objective/* train/graph/losses_test.sh"),
     ("train-first-frame-loss", "src/train/graph/objective.c", "        prediction = weft_denoiser_call_rest(g, prediction);\n    }", "    }", "train/first_frame_test.sh"),
-    ("train-distill-guidance", "src/train/graph/distillation.c", "d->run->distill.guidance, 0));", "1, 0));", "train-graph:distillation/*"),
+    ("train-distill-guidance", "src/train/graph/distillation.c", "weft_sub, v, u), d->run->distill.guidance));", "weft_sub, v, u), 1));", "train-graph:distillation/*"),
     ("train-distill-target", "src/train/graph/optimizer.c", "    if (weft_value_ok(target))\n", "    if (weft_value_ok(target) && !weft_value_ok(all))\n",
      "train-graph:distillation/*"),
     ("train-distill-solver", "src/train/graph/distillation.c", "weft_sub(g, r, s)", "weft_sub(g, s, r)", "train-graph:distillation/*"),
