@@ -317,6 +317,12 @@ void weft_family_list(weft_role role, weft_buf *out)
         }
 }
 
+bool weft_family_was_positive(const weft_family *family, const json_t *settings)
+{
+    return family->was_positive && json_object_get(settings, "text_lengths") &&
+           !json_is_true(json_object_get(settings, "negative"));
+}
+
 weft_string_list weft_family_lora_targets(const weft_family *family)
 {
     static const char *const usual[] = {"to_q", "to_k", "to_v", "to_out.0", NULL};

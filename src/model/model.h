@@ -48,6 +48,10 @@ const char *weft_model_class(const weft_model *model);       /* "WanTransformer3
 const weft_family *weft_family_find(const char *class_name); /* NULL: none */
 /* Appends the classes of a role: "AutoencoderKLWan, ...". */
 void weft_family_list(weft_role role, weft_buf *out);
+/* Whether the weft.json of a model's folder (NULL: none) is of an earlier version, whose models of
+ * the family predict the opposite (weft_family.was_positive). Files that weft did not write have no
+ * "text_lengths". */
+bool weft_family_was_positive(const weft_family *family, const json_t *settings);
 /* Layers that an adapter of the family's models changes by default; borrowed. `family` NULL: of
  * most families. */
 weft_string_list weft_family_lora_targets(const weft_family *family);

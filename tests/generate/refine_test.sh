@@ -47,6 +47,9 @@ lines_have_their_own_frames() {
     sed -i s/6/14/ list.jsonl
     expect_error video-input file=coarse.mp4 key=--refine value=5 -- "$WEFT" generate --model "$folder/longcat" --prompts list.jsonl \
         --refine coarse.mp4 --height 32 --width 64 --out more || fail "more frames than the coarse video has"
+    # --resume, which opens its outputs early, has the same checks
+    expect_error video-input file=coarse.mp4 key=--refine value=5 -- "$WEFT" generate --model "$folder/longcat" --prompts list.jsonl \
+        --refine coarse.mp4 --height 32 --width 64 --out more --resume || fail "more frames than the coarse video has, with --resume"
 }
 check lines_have_their_own_frames
 block_sparse_is_the_option_or_the_config() {

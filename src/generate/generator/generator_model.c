@@ -116,8 +116,7 @@ weft_status weft_generator_model_read_settings(weft_generator_model *m, weft_gen
         status = weft_json_get_f64_or(own, "context_noise", "weft.json", 0, &m->context_noise);
     const weft_frame_condition how = weft_model_takes_port(m->denoiser);
     m->published = !own;
-    m->opposite =
-        own && m->denoiser->family->was_positive && !json_is_true(json_object_get(own, "negative"));
+    m->opposite = weft_family_was_positive(m->denoiser->family, own);
     m->grid.section = how.precedes && m->published ? how.section : 0;
     const char *condition = json_string_value(json_object_get(own, "condition"));
     m->first_frame = condition && !strcmp(condition, "first_frame");

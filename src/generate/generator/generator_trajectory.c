@@ -88,6 +88,13 @@ weft_status weft_generator_trajectory_open(const weft_generator_model *m, weft_g
     return take_shift(o, &t->scheduler);
 }
 
+/* Whether the scale is the one at which the guider of the folder has no effect, or a distilled
+ * model's 1. */
+static bool is_off(const weft_generator_model *m, const weft_generator_options *o)
+{
+    return o->guidance == (o->own_guidance ? 1 : weft_guider_off(&m->guider));
+}
+
 /* Returns the guidance method of the family's pipeline, if the scale enables guidance. A distilled
  * model takes the scale as embedded guidance. */
 static const weft_guidance *own_guidance(const weft_generator_model *m,
@@ -97,8 +104,10 @@ static const weft_guidance *own_guidance(const weft_generator_model *m,
     const double sound = m->sound.vae.family ? o->audio_guidance.value : 0;
     if (o->true_cfg > 1)
         return weft_guidance_find("true_cfg");
-    if (m->guider.method && o->guidance != weft_guider_off(&m->guider))
+    if (m->guider.method && !is_off(m, o))
         return m->guider.method;
+    if (m->guider.method && weft_guider_off(&m->guider) != 1)
+        return weft_guidance_find("none");
     if (own && o->guidance > 1)
         return weft_guidance_find(own);
     return weft_model_takes(m->denoiser, WEFT_PORT_GUIDANCE)

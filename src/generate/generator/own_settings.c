@@ -30,14 +30,31 @@ out:
     return status;
 }
 
+static bool differ(const weft_adapter_settings *a, const weft_adapter_settings *b)
+{
+    return a->steps != b->steps || a->guidance != b->guidance || a->shift != b->shift ||
+           strcmp(a->sampler, b->sampler) != 0;
+}
+
 /* The settings of the first adapter that has some. *from: its path, or NULL. */
-static weft_status read_adapters(const weft_generator_options *o, weft_adapter_settings *settings,
-                                 const char **from)
+static weft_status read_adapters(const weft_generator_options *o, bool prints,
+                                 weft_adapter_settings *settings, const char **from)
 {
     *from = NULL;
-    for (int i = 0; i < o->adapter_count && !*from; i++) {
-        WEFT_TRY(weft_adapter_settings_read(o->adapters[i].path, settings));
-        *from = settings->steps ? o->adapters[i].path : NULL;
+    for (int i = 0; i < o->adapter_count; i++) {
+        weft_adapter_settings own = {0};
+        if (o->adapters[i].weight == 0)
+            continue;
+        WEFT_TRY(weft_adapter_settings_read(o->adapters[i].path, &own));
+        if (own.steps && *from && prints && differ(&own, settings))
+            weft_notice(WEFT_MSG_OWN_SETTINGS, WEFT_AT(.file = o->adapters[i].path),
+                        "the settings of this adapter differ from those of %s, which is given "
+                        "before it and whose settings are used",
+                        *from);
+        if (!own.steps || *from)
+            continue;
+        *settings = own;
+        *from = o->adapters[i].path;
     }
     return WEFT_OK;
 }
@@ -61,7 +78,7 @@ static void report(const char *from, const weft_generator_options *before,
 {
     char text[200];
     int at = 0;
-    if (!before->steps)
+    if (!before->steps && !o->timestep_schedule.count)
         at += snprintf(text + at, sizeof text - (size_t)at, ", --steps %" PRId64, o->steps);
     if (before->guidance < 0 && o->guidance >= 0)
         at += snprintf(text + at, sizeof text - (size_t)at, ", --guidance-scale %g", o->guidance);
@@ -80,7 +97,7 @@ weft_status weft_own_settings_take(const char *folder, bool prints, weft_generat
     const weft_generator_options before = *o;
     const char *from;
     weft_adapter_settings s = {0};
-    WEFT_TRY(read_adapters(o, &s, &from));
+    WEFT_TRY(read_adapters(o, prints, &s, &from));
     if (from) {
         WEFT_TRY(take_sampler(&s, from, o));
         o->shift = o->shift > 0 ? o->shift : s.shift;
@@ -90,9 +107,10 @@ weft_status weft_own_settings_take(const char *folder, bool prints, weft_generat
     }
     if (from) {
         o->steps = o->steps ? o->steps : s.steps;
-        o->guidance = o->guidance < 0 ? s.guidance : o->guidance;
+        o->own_guidance = o->guidance < 0 && s.guidance >= 0;
+        o->guidance = o->own_guidance ? s.guidance : o->guidance;
     }
-    if (from && prints && !o->timestep_schedule.count)
+    if (from && prints)
         report(from, &before, o);
     o->steps = o->steps ? o->steps : WEFT_USUAL_STEPS;
     return WEFT_OK;

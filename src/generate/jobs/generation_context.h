@@ -24,7 +24,8 @@ typedef struct weft_generation_context {
     weft_job_files files;
     weft_job_batches batches;
     weft_generation_team team;
-    bool opened; /* the outputs are open on all ranks */
+    bool opened;  /* the outputs are open on all ranks */
+    bool checked; /* the sizes of all jobs are */
     weft_video_outputs *outputs;
     char model[WEFT_HEX_BYTES]; /* identity of the model; "": not computed */
     bool preview_failed;        /* warned about a failed preview */

@@ -192,7 +192,7 @@ static weft_status open_generator(weft_generation_group *g, const weft_job *job,
         return job->own ? weft_error_at(status, WEFT_AT(.file = job->from, .line = job->number))
                         : status;
     WEFT_TRY(check_negatives(g, job));
-    return c->opened ? WEFT_OK : check_sizes(g);
+    return c->checked ? WEFT_OK : check_sizes(g);
 }
 
 /* Opens the generator and prints its report. Nothing large is reserved. */
@@ -203,8 +203,9 @@ static weft_status open_group(weft_generation_group *g, const weft_job *job, int
     const weft_generator_options *s = weft_generator_settings(g->generator);
     if (c->team.is_rank0)
         print_size(g, job);
-    if (c->team.is_rank0 && !c->opened)
+    if (c->team.is_rank0 && !c->checked)
         WEFT_TRY(print_defaults(g));
+    c->checked = true;
     WEFT_TRY(weft_continuation_open(job->frames, s->frames, s->visual.prefix_frames,
                                     s->height * s->width, &g->continuation));
     WEFT_TRY(print_parts(g));

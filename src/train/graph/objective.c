@@ -606,13 +606,40 @@ static weft_status find_rest(const weft_run *run, weft_run_models *m)
     return status;
 }
 
+/* Refuses weights of an earlier version that predict the opposite of what the family predicts. */
+static weft_status check_sign(const weft_model *model, const char *folder, const char *copied,
+                              const char *path, const char *key)
+{
+    json_t *own = NULL;
+    if (!folder[0] || !model->family || !model->family->was_positive)
+        return WEFT_OK;
+    char *file = copied ? weft_strdup(copied) : weft_path_join(folder, "../weft.json");
+    WEFT_TRY(WEFT_ALLOCATED(file, "a path"));
+    weft_status_code status = WEFT_OK;
+    if (weft_path_exists(file))
+        WEFT_GO(weft_json_load(file, &own));
+    if (weft_family_was_positive(model->family, own))
+        status =
+            weft_error(WEFT_MSG_CONFIG_VALUE, WEFT_AT(.file = path, .key = key, .value = folder),
+                       "this %s is of an earlier version of weft and predicts noise - data, which "
+                       "training does not support any more. weft generate still runs it. Begin "
+                       "with published weights, or without weights.",
+                       model->family->class_name);
+out:
+    json_decref(own);
+    weft_free(file);
+    return status;
+}
+
 /* Reads another network of a distillation; without a folder, there is none. */
 static weft_status read_network(const char *folder, const char *path, const char *key,
                                 weft_model *model)
 {
-    return folder[0] ? weft_error_at(weft_model_open_as(folder, WEFT_ROLE_DENOISER, model),
-                                     WEFT_AT(.file = path, .key = key))
-                     : WEFT_OK;
+    if (!folder[0])
+        return WEFT_OK;
+    WEFT_TRY(weft_error_at(weft_model_open_as(folder, WEFT_ROLE_DENOISER, model),
+                           WEFT_AT(.file = path, .key = key)));
+    return check_sign(model, folder, NULL, path, key);
 }
 
 weft_status weft_run_models_read(const weft_run *run, const char *path, weft_run_models *models)
@@ -631,6 +658,8 @@ weft_status weft_run_models_read(const weft_run *run, const char *path, weft_run
     weft_run_models_connect(&m);
     WEFT_TRY(find_rest(run, &m));
     if (weft_run_trains_denoiser(&m)) {
+        WEFT_TRY(check_sign(&m.denoiser, run->transformer.weights, run->transformer.settings, path,
+                            "transformer.weights"));
         WEFT_TRY(weft_character_inputs_read(run, &m, path));
         WEFT_TRY(check_denoiser(run, &m, path));
     }
