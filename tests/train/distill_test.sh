@@ -180,6 +180,16 @@ the_teacher_counts() {
     has_message out.log checkpoint-mismatch || { cat out.log; fail "another teacher: another message than expected"; }
 }
 check the_teacher_counts
+# Teacher and fake score of a family whose layers with LoRA have other names.
+a_teacher_of_another_family() {
+    sed 's/class: WanTransformer3DModel/class: STDiT3/; s/  config: {num_layers: 2, num_att.*/  config: {depth: 2, num_heads: 2, hidden_size: 32, pred_sigma: false}/' dit.yaml >stdit3.yaml
+    "$WEFT" train stdit3.yaml --set out=runs/stdit3 --set stages.0.steps=1 --set stages.1.steps=1 >stdit3.log 2>&1 || fail_with stdit3.log "weft train stdit3"
+    resumes_bitwise family adapter/pytorch_lora_weights.safetensors -- $match $lora --set distill.teacher=runs/stdit3/model/transformer
+    # layers in the checkpoints of another model
+    "$WEFT" train distill.yaml --set out=runs/family $match $lora --set transformer.weights=runs/stdit3/model/transformer >other.log 2>&1 && fail "checkpoints of another family"
+    has_message other.log config-value key=out || fail_with other.log "checkpoints of another family: another message than expected"
+}
+check a_teacher_of_another_family
 
 # Two experts: each adapter is distilled in its range of levels, and both generate together.
 a_pair_of_experts() {

@@ -45,6 +45,14 @@ assert index["image_encoder"] == ["transformers", "SiglipVisionModel"] and "feat
     mkdir alone && cp -r "$SRC/tests/golden/pipelines/framepack/transformer" alone
     run framepack lonely --set transformer.weights=alone/transformer
     has_message lonely.log model-not-found level=warning key=image_encoder || fail_with lonely.log "the missing image encoder is not reported"
+    # an unusable one is as none; weights in the form of torch are copied
+    mkdir alone/image_encoder && echo '{"_class_name": "Other"}' >alone/image_encoder/config.json
+    run framepack unusable --set transformer.weights=alone/transformer
+    has_message unusable.log model-not-found level=warning key=image_encoder || fail_with unusable.log "the unusable image encoder is not reported"
+    rm -r alone/image_encoder && cp -r "$SRC/tests/golden/pipelines/framepack/image_encoder" alone
+    mv alone/image_encoder/model.safetensors alone/image_encoder/pytorch_model.bin
+    run framepack torch --set transformer.weights=alone/transformer
+    cmp alone/image_encoder/pytorch_model.bin runs/torch/model/image_encoder/pytorch_model.bin || fail "pytorch_model.bin is not copied"
 }
 check framepack
 check cosmos2 published cosmos2 5 --image red.png

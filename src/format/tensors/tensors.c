@@ -15,6 +15,15 @@
 
 enum { MAX_FILES = 4096 };
 
+bool weft_tensors_is_file(const char *name)
+{
+    static const char *const extensions[] = {"safetensors", "gguf", "pt", "pth", "bin"};
+    for (int i = 0; i < WEFT_COUNT(extensions); i++)
+        if (!strcmp(weft_path_extension(name), extensions[i]))
+            return true;
+    return false;
+}
+
 /* ---- sizes ---------------------------------------------------------------------------------- */
 
 weft_status weft_stored_size(weft_stored_tensor *t)

@@ -61,6 +61,8 @@ const char *weft_stored_type(const weft_stored_tensor *t);
 
 typedef struct weft_tensors weft_tensors;
 
+/* Whether a file of this name has weights, by its extension. */
+bool weft_tensors_is_file(const char *name);
 /* `path`: a file (safetensors, GGUF, .pt/.pth/.bin of torch; its content decides the format), an
  * index of shards (.index.json), or a folder with one of the usual file names. Tensors are mapped,
  * not read. */

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "exec/store/tensor_shard.h"
 #include "exec/store/weights.h"
+#include "format/tensors/tensors.h"
 #include "generate/conditioning/visual_condition.h"
 #include "model/adapter.h"
 #include "model/adapter_write.h"
@@ -48,20 +49,29 @@ out:
 
 static bool of_model(const char *name)
 {
-    const char *extension = weft_path_extension(name);
-    return !strcmp(extension, "json") || !strcmp(extension, "safetensors");
+    return !strcmp(weft_path_extension(name), "json") || weft_tensors_is_file(name);
 }
 
-/* Copies the files (not folders) of a model that was not trained, so that the export is
- * complete. */
+static bool is_safetensors(const char *name)
+{
+    return !strcmp(weft_path_extension(name), "safetensors");
+}
+
+/* Copies the files (not folders) of a model that was not trained, so that the export is complete.
+ * Of weights in several formats, it has safetensors. */
 static weft_status copy_files(const char *from, const char *to, bool (*wanted)(const char *name))
 {
     weft_names names = {0};
     WEFT_TRY(weft_make_dirs(to));
     WEFT_TRY(weft_list_dir(from, false, &names));
     weft_status_code status = WEFT_OK;
+    bool safe = false;
+    for (int64_t i = 0; i < names.count; i++)
+        safe |= is_safetensors(names.name[i]);
     for (int64_t i = 0; i < names.count; i++) {
         char source[1024], target[1024];
+        if (safe && weft_tensors_is_file(names.name[i]) && !is_safetensors(names.name[i]))
+            continue;
         snprintf(source, sizeof source, "%s/%s", from, names.name[i]);
         snprintf(target, sizeof target, "%s/%s", to, names.name[i]);
         if (!weft_path_is_dir(source) && wanted(names.name[i]))
@@ -148,8 +158,17 @@ static bool has_image_encoder(const weft_export *e)
            (!how.also_none || e->run->condition != WEFT_CONDITION_FIRST_FRAME);
 }
 
+static bool opens(const char *encoder)
+{
+    weft_model model;
+    if (weft_model_open_as(encoder, WEFT_ROLE_IMAGE_ENCODER, &model) == WEFT_OK)
+        return true;
+    weft_error_clear();
+    return false;
+}
+
 /* Folder of the image encoder: the run's, or the one of the pipeline whose transformer is
- * trained. False: no folder. */
+ * trained. False: no folder with an encoder. */
 static bool image_encoder_folder(const weft_export *e, char *folder, size_t bytes)
 {
     const char *own = e->run->control.image_encoder, *from = e->run->transformer.weights;
@@ -157,7 +176,7 @@ static bool image_encoder_folder(const weft_export *e, char *folder, size_t byte
     if (!has_image_encoder(e))
         return false;
     snprintf(folder, bytes, "%s%s", given ? own : from, given ? "" : "/../image_encoder");
-    return given || (from[0] && weft_path_is_dir(folder));
+    return given || (from[0] && weft_path_is_dir(folder) && opens(folder));
 }
 
 /* Copies the image encoder and its preprocessing. Without an encoder, warns if generation needs
@@ -528,10 +547,14 @@ static const char *inputs_of(const weft_export *e)
 /* Prints the command that generates a video with the trained model. */
 static void print_generate(const weft_export *e, const char *model, const char *lora)
 {
+    const bool shows = weft_run_uses_identity(e->models);
     weft_buf command = {0};
-    weft_buf_printf(&command, "weft generate --model %s%s%s%s%s --prompt \"TEXT\" --out video.mp4",
-                    model, lora ? " --lora " : "", lora ? lora : "", inputs_of(e),
-                    weft_run_uses_identity(e->models) ? " --identity-image FILE" : "");
+    weft_buf_printf(&command, "weft generate --model %s%s%s%s", model, lora ? " --lora " : "",
+                    lora ? lora : "", inputs_of(e));
+    if (shows && lora)
+        weft_buf_printf(&command, " --identity-encoder %s/identity", e->run->out);
+    weft_buf_printf(&command, "%s --prompt \"TEXT\" --out video.mp4",
+                    shows ? " --identity-image FILE" : "");
     print_next(&command);
 }
 

@@ -5,6 +5,7 @@
 #include "base/fs.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "format/tensors/tensors.h"
 #include "prompt/conditioning_hash.h"
 #include "train/checkpoint/run_file.h"
 #include "train/config/run_model.h"
@@ -84,15 +85,6 @@ weft_status weft_run_check_data(const weft_run *run, uint64_t *fingerprint)
 
 /* ---- hashes -------------------------------------------------------------------------------- */
 
-static bool has_weights(const char *name)
-{
-    static const char *const extensions[] = {"safetensors", "gguf", "pt", "pth", "bin"};
-    for (int i = 0; i < WEFT_COUNT(extensions); i++)
-        if (!strcmp(weft_path_extension(name), extensions[i]))
-            return true;
-    return false;
-}
-
 /* Hash of a model's weights and config. */
 static weft_status hash_model(const char *folder, json_t **hash)
 {
@@ -102,7 +94,7 @@ static weft_status hash_model(const char *folder, json_t **hash)
     weft_status_code status = WEFT_OK;
     for (int64_t i = 0; i < names.count; i++) {
         XXH3_state_t state;
-        if (!has_weights(names.name[i]) && strcmp(names.name[i], "config.json"))
+        if (!weft_tensors_is_file(names.name[i]) && strcmp(names.name[i], "config.json"))
             continue;
         char *path = weft_path_join(folder, names.name[i]);
         XXH3_64bits_reset_withSeed(&state, all);
@@ -116,6 +108,25 @@ out:
     weft_names_free(&names);
     *hash = weft_hash_text(all);
     return status;
+}
+
+/* Hash of the preprocessing of an image encoder, in its folder or around it; of nothing without
+ * such a file. */
+static weft_status hash_preprocessing(const char *encoder, json_t **hash)
+{
+    static const char *const folders[] = {"", "../image_processor/", "../feature_extractor/"};
+    char path[1200];
+    XXH3_state_t state;
+    XXH3_64bits_reset(&state);
+    for (int i = 0; i < WEFT_COUNT(folders); i++) {
+        snprintf(path, sizeof path, "%s/%spreprocessor_config.json", encoder, folders[i]);
+        if (!weft_path_exists(path))
+            continue;
+        WEFT_TRY(weft_hash_file(&state, path));
+        break;
+    }
+    *hash = weft_hash_text(XXH3_64bits_digest(&state));
+    return WEFT_OK;
 }
 
 /* Hash of the LPIPS files. */
@@ -204,6 +215,8 @@ static weft_status add_pairs(const weft_run *run, const weft_run_models *models,
     if (models->identity_image_encoder.family) {
         WEFT_TRY(hash_model(run->identity.image_encoder, &hash));
         json_object_set_new(m, "identity_image_encoder", hash);
+        WEFT_TRY(hash_preprocessing(run->identity.image_encoder, &hash));
+        json_object_set_new(m, "identity_preprocessing", hash);
     }
     if (!models->image_tokens)
         return WEFT_OK;

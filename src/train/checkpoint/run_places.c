@@ -92,8 +92,7 @@ static weft_status copy_all(weft_run_places *p)
 {
     weft_run *run = &p->run;
     WEFT_TRY(copy_model(p, &run->autoencoder));
-    if (run->condition == WEFT_CONDITION_FIRST_FRAME && run->transformer.weights &&
-        weft_location_is_remote(run->transformer.weights))
+    if (run->transformer.weights && weft_location_is_remote(run->transformer.weights))
         WEFT_TRY(copy_settings(p, &run->transformer));
     WEFT_TRY(copy_model(p, &run->transformer));
     WEFT_TRY(copy_model(p, &run->identity));

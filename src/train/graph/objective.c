@@ -215,8 +215,13 @@ static weft_status apply_trainable(const weft_run *run, const weft_run_models *m
     weft_graph *trained = NULL;
     if (!models->partly_trained)
         return WEFT_OK;
-    const weft_trainable trainable =
-        weft_run_trainable(run, weft_run_trained(models)->family, scope);
+    const weft_family *own = weft_run_trained(models)->family,
+                      *family = strcmp(scope, WEFT_FAKE_SCOPE)
+                                    ? own
+                                    : weft_run_network_model(models, scope)->family;
+    weft_trainable trainable = weft_run_trainable(run, family, scope);
+    if (trainable.auto_targets && family != own) /* checkpoints record the student's */
+        trainable.targets = weft_family_lora_targets(family);
     const weft_status_code status = weft_pass_trainable(*g, &trainable, &trained);
     weft_graph_free(*g);
     *g = trained;
@@ -531,6 +536,12 @@ static weft_status check_trainable(const weft_run *run, const char *path, weft_r
     WEFT_TRY(weft_run_base(m, &g));
     const weft_status_code status = apply_trainable(run, m, family->scope, &g);
     weft_graph_free(g);
+    if (status != WEFT_OK && trainable.auto_targets && run->transformer.lora.recorded.count)
+        return weft_error(WEFT_MSG_CONFIG_VALUE,
+                          WEFT_AT(.file = path, .key = "out", .value = run->out),
+                          "its checkpoints have LoRA in layers that this %s lacks, so they are of "
+                          "another model. Set another out.",
+                          family->class_name);
     return weft_error_at(status,
                          WEFT_AT(.file = path,
                                  .key = weft_run_trains_denoiser(m) ? "transformer" : "autoencoder",
@@ -606,19 +617,25 @@ static weft_status find_rest(const weft_run *run, weft_run_models *m)
     return status;
 }
 
-/* Refuses weights of an earlier version that predict the opposite of what the family predicts. */
+/* Refuses weights of an earlier version that predict the opposite of what the family predicts: of a
+ * finished model, or of a checkpoint. */
 static weft_status check_sign(const weft_model *model, const char *folder, const char *copied,
                               const char *path, const char *key)
 {
-    json_t *own = NULL;
+    json_t *own = NULL, *state = NULL;
     if (!folder[0] || !model->family || !model->family->was_positive)
         return WEFT_OK;
-    char *file = copied ? weft_strdup(copied) : weft_path_join(folder, "../weft.json");
-    WEFT_TRY(WEFT_ALLOCATED(file, "a path"));
+    char *file = copied ? weft_strdup(copied) : weft_path_join(folder, "../weft.json"),
+         *saved = weft_path_join(folder, "../state.json");
     weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(file && saved, "a path"));
     if (weft_path_exists(file))
         WEFT_GO(weft_json_load(file, &own));
-    if (weft_family_was_positive(model->family, own))
+    if (weft_path_exists(saved))
+        WEFT_GO(weft_json_load(saved, &state));
+    const json_t *made = json_object_get(state, "provenance");
+    if (weft_family_was_positive(model->family, own) ||
+        (state && !json_object_get(made, "prediction")))
         status =
             weft_error(WEFT_MSG_CONFIG_VALUE, WEFT_AT(.file = path, .key = key, .value = folder),
                        "this %s is of an earlier version of weft and predicts noise - data, which "
@@ -627,7 +644,9 @@ static weft_status check_sign(const weft_model *model, const char *folder, const
                        model->family->class_name);
 out:
     json_decref(own);
+    json_decref(state);
     weft_free(file);
+    weft_free(saved);
     return status;
 }
 

@@ -9,6 +9,7 @@
 #include "data/dataset.h"
 #include "exec/store/weights.h"
 #include "format/tensors/npy.h"
+#include "format/tensors/tensors.h"
 #include "prompt/conditioning_hash.h"
 #include "storage/storage_json.h"
 #include "train/checkpoint/run_places.h"
@@ -46,8 +47,8 @@ static weft_status hash_weights(XXH3_state_t *state, const char *folder)
     WEFT_GO(weft_list_dir(folder, false, &names));
     for (int64_t i = 0; i < names.count; i++) {
         char path[1200];
-        const char *kind = weft_path_extension(names.name[i]);
-        if (strcmp(kind, "safetensors") && strcmp(kind, "json"))
+        if (!weft_tensors_is_file(names.name[i]) &&
+            strcmp(weft_path_extension(names.name[i]), "json"))
             continue;
         snprintf(path, sizeof path, "%s/%s", folder, names.name[i]);
         WEFT_GO(weft_hash_file(state, path));

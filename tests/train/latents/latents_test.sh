@@ -75,6 +75,16 @@ a_cache_belongs_to_a_vae_and_shards() {
     rm -rf runs/dit1/model runs/dit1/checkpoints
     "$WEFT" train dit.yaml $one --set out=runs/dit1 >touched.log 2>&1 || { cat touched.log; fail "with new shards"; }
     [ "$(ls runs/dit1/latents | wc -l)" = 6 ] || fail "the latents of other shards were used"
+    # Weights in files of torch count as well: the same weights have the same cache.
+    local caches=6
+    for vae in vae other; do
+        mkdir torch-$vae && cp runs/$vae/model/vae/config.json torch-$vae
+        cp runs/$vae/model/vae/*.safetensors torch-$vae/diffusion_pytorch_model.bin
+        rm -rf runs/dit1/model runs/dit1/checkpoints
+        "$WEFT" train dit.yaml $one --set out=runs/dit1 --set autoencoder.weights=torch-$vae >torch.log 2>&1 || { cat torch.log; fail "with the file of torch of $vae"; }
+        [ "$(ls runs/dit1/latents | wc -l)" = $caches ] || fail "caches with the file of torch of $vae"
+        caches=8
+    done
 }
 check a_cache_belongs_to_a_vae_and_shards
 
