@@ -10,6 +10,8 @@ PYTHONPATH.
     longcat_image      a first frame. Guidance scales by all frames, the given one included
     longcat_video      continues a video of 9 frames, with 10 steps at even levels from 0.5 on. Guidance scales by later frames
     longcat_kept       the same, without the cache of the given frames (weft's option), to the same latents
+    longcat_alone_video
+                       the same without guidance, with the cache
     longcat_plain      continues a video with the levels of text to video
     longcat_blocks     attention over chosen blocks of tokens: text to video
     longcat_blocks_video, longcat_blocks_kept
@@ -246,10 +248,11 @@ def main():
     image = picture(60, 40, 1)
     variant("longcat", "image", generate(exact, texts, begin, levels, 4.0, latents_of(pipe, [image])), **asked)
     known = latents_of(pipe, [image] * GIVEN)
-    continues, pictures = asked | dict(given_frames=GIVEN), {f"video_{name}": image for name in ("video", "kept", "plain")}
+    continues, pictures = asked | dict(given_frames=GIVEN), {f"video_{name}": image for name in ("video", "kept", "alone_video", "plain")}
     made = generate(exact, texts, begin, with_tail(levels), 4.0, known, True)
     variant("longcat", "video", made, **continues)
     variant("longcat", "kept", made, **continues | dict(kv_cache="off"))
+    variant("longcat", "alone_video", generate(exact, texts, begin, with_tail(levels), 1.0, known), **alone | dict(given_frames=GIVEN))
     variant("longcat", "plain", generate(exact, texts, begin, levels, 4.0, known, True), **continues | dict(tail_steps=0))
     given("longcat", image_image=image, **pictures)
     refined(pipe, exact, texts)

@@ -119,6 +119,13 @@ for axis in tp cp fsdp cfg; do check "longcat_refine_same_by_ranks_of_$axis" by_
 for axis in tp cp; do check "longcat_refine_image_by_ranks_of_$axis" by_ranks longcat refine_image --parallel $axis=2; done
 check longcat_refine_video_by_ranks_of_ring by_ranks longcat refine_video --parallel cp=2 --parallel context=ring
 check longcat_blocks_refine_image_by_ranks_of_cp by_ranks longcat_blocks refine_image --parallel cp=2
+# Without guidance there is one row, and the second rank has none. It computes a part of the position tables.
+for axis in dp fsdp; do
+    check "causal_wan_one_row_by_ranks_of_$axis" by_ranks causal_wan "" --parallel $axis=2
+    check "longcat_alone_video_by_ranks_of_$axis" by_ranks longcat alone_video --parallel $axis=2
+    check "longcat_refine_video_by_ranks_of_$axis" by_ranks longcat refine_video --parallel $axis=2
+done
+check causal_wan_guided_by_ranks_of_cfg by_ranks causal_wan guided --parallel cfg=2
 # Families whose generation has no test of ranks of its own.
 for name in wan_vace hunyuan15 framepack skyreels chronoedit cosmos25 cosmos25_transfer kandinsky5 sana qwen_image flux2 chroma z_image; do
     for axis in tp cp; do check "${name}_by_ranks_of_$axis" by_ranks $name "" --parallel $axis=2; done

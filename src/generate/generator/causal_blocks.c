@@ -141,8 +141,7 @@ static int64_t first_frame(const weft_generator *p, const weft_denoiser_query *a
     return a->program == p->parts.context.program ? 0 : p->shape.kept;
 }
 
-/* Places of the tokens of the block. */
-static void fill_places(const weft_generator *p, const weft_denoiser_query *a)
+void weft_causal_blocks_fill_places(const weft_generator *p, const weft_denoiser_query *a)
 {
     static const char *const name[3] = {"block.frame", "block.row", "block.column"};
     const weft_generator_shape *s = &p->shape;
@@ -210,10 +209,8 @@ static void fill_all(const weft_generator *p, const weft_denoiser_query *a, int6
 void weft_causal_blocks_fill_row(const weft_generator *p, const weft_denoiser_query *a, int64_t r,
                                  const float *x)
 {
-    if (!p->shape.cached) {
+    if (p->shape.cached)
+        fill_keys(p, a, r);
+    else
         fill_all(p, a, r, x);
-        return;
-    }
-    fill_places(p, a);
-    fill_keys(p, a, r);
 }

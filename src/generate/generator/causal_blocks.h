@@ -28,7 +28,10 @@ int64_t weft_causal_blocks_frames(const weft_generator *p);
 int64_t weft_causal_blocks_frames_of(const weft_generator *p, const weft_denoiser_query *query);
 /* First float of the current block in the latents of a call. */
 int64_t weft_causal_blocks_begin(const weft_generator *p);
-/* Sets the places and the visible keys of the current block in row r; x: its latents. */
+/* Sets the places of the tokens of a call with the cache, which are the same for all rows. A rank
+ * without rows needs the places, too: it computes its part of the position tables. */
+void weft_causal_blocks_fill_places(const weft_generator *p, const weft_denoiser_query *query);
+/* Sets the visible keys of the current block in row r; x: its latents. */
 void weft_causal_blocks_fill_row(const weft_generator *p, const weft_denoiser_query *query,
                                  int64_t r, const float *x);
 

@@ -100,6 +100,8 @@ static weft_status_code ask(weft_generator *p, const weft_generator_part *expert
     const int64_t batch = p->options.batch;
     int64_t first;
     const int64_t rows = own_rows(expert, "batch.latents", &first);
+    if (p->shape.cached)
+        weft_causal_blocks_fill_places(p, a);
     for (int64_t r = 0; r < rows; r++) {
         const int64_t branch = (first + r) / batch,
                       text = first + r < p->shape.text_rows ? first + r : (first + r) % batch;
