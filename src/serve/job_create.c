@@ -81,6 +81,7 @@ static weft_serve_reply answer_price(weft_serve_request *r, const weft_job_draft
                   "bytes", (json_int_t)price->bytes, "queue_position", (json_int_t)f.position,
                   "expected_start", f.likely.start, "request", d->request);
     if (json) {
+        weft_video_request_show(d->request);
         set_layout(r->server, price, json);
         weft_job_json_add_end(json, &f, d->terms.deadline);
     }

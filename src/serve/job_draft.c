@@ -1,6 +1,8 @@
 #include "serve/job_draft.h"
 
+#include "base/fs.h"
 #include "base/utf8.h"
+#include "generate/conditioning/refinement.h"
 #include "serve/request_fields.h"
 #include "serve/webhook.h"
 
@@ -71,15 +73,43 @@ static weft_status check_webhook(const weft_serve_options *o, const char *url)
                                "\"%s\" is not below a URL of --webhook of the server", url);
 }
 
+/* The rate of the coarse video, whose frames a refined video has at the same times. 0: the file has
+ * none. */
+static weft_status read_coarse_fps(const weft_serve_request *r, const weft_queue_job *base,
+                                   const weft_job_draft *d, double *fps)
+{
+    const char *name = d->files[WEFT_INPUT_REFINE];
+    char upload[64];
+    *fps = 0;
+    if (!name)
+        return WEFT_OK;
+    char *folder = d->of_base[WEFT_INPUT_REFINE] ? weft_server_job_folder(r->server, base->id)
+                                                 : NULL,
+         *file = folder ? weft_path_join(folder, name) : NULL;
+    snprintf(upload, sizeof upload, "/proc/self/fd/%d", r->uploads[WEFT_INPUT_REFINE].file - 1);
+    const weft_coarse_video video = {.file = file ? file : upload, .same_frames = true};
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_ALLOCATED(file || !d->of_base[WEFT_INPUT_REFINE], "a path"));
+    if (weft_refinement_rate(&video, fps) != WEFT_OK)
+        status = weft_request_refuse("refine", NULL,
+                                     "the video cannot be decoded; send another file");
+out:
+    weft_free(file);
+    weft_free(folder);
+    return status;
+}
+
 static weft_status read_fields(weft_serve_request *r, const weft_queue_job *base, weft_job_draft *d)
 {
     weft_server *s = r->server;
+    double coarse_fps;
     WEFT_TRY(weft_serve_request_fields(r, &d->fields));
     WEFT_TRY(read_files(r, d));
     if (base)
         WEFT_TRY(read_base(base, d));
-    WEFT_TRY(weft_video_request_read(d->fields, d->base, d->files, s->models, s->model_count,
-                                     &d->terms, &d->request));
+    WEFT_TRY(read_coarse_fps(r, base, d, &coarse_fps));
+    WEFT_TRY(weft_video_request_read(d->fields, d->base, d->files, coarse_fps, s->models,
+                                     s->model_count, &d->terms, &d->request));
     WEFT_TRY(weft_served_loras_read(&s->loras, d->fields, d->base, d->request));
     return check_webhook(s->options, d->terms.webhook);
 }

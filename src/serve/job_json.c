@@ -54,15 +54,6 @@ static int percent(const weft_server *s, const weft_queue_job *job)
     return g && g->progress.total > 0 ? (int)(99 * g->progress.done / g->progress.total) : 0;
 }
 
-static double seconds_of(const weft_server *s, const json_t *request)
-{
-    const weft_served_model *m = weft_video_request_model(request, s->models, s->model_count);
-    const double given = json_number_value(json_object_get(request, "fps")), fps = given > 0 ? given
-                                                                                   : m ? m->fps
-                                                                                       : 0;
-    return fps > 0 ? (double)json_integer_value(json_object_get(request, "frames")) / fps : 0;
-}
-
 json_t *weft_job_json_video(const weft_server *s, const weft_queue_job *job)
 {
     json_t *request = json_loads(job->request, 0, NULL);
@@ -70,7 +61,8 @@ json_t *weft_job_json_video(const weft_server *s, const weft_queue_job *job)
     snprintf(size, sizeof size, "%" PRId64 "x%" PRId64,
              (int64_t)json_integer_value(json_object_get(request, "width")),
              (int64_t)json_integer_value(json_object_get(request, "height")));
-    snprintf(seconds, sizeof seconds, "%.4g", seconds_of(s, request));
+    snprintf(seconds, sizeof seconds, "%.4g",
+             weft_video_request_seconds(request, s->models, s->model_count));
     json_t *json = json_pack(
         "{s:s, s:s, s:O, s:s, s:i, s:I, s:o, s:n, s:O, s:s, s:s, s:o, s:o}", "id", job->id,
         "object", "video", "model", json_object_get(request, "model"), "status",
@@ -157,6 +149,7 @@ json_t *weft_job_json_job(const weft_server *s, const weft_queue_job *job,
     if (json) {
         json_object_set_new(json, "request", json_loads(job->request, 0, NULL));
         move_layout(json);
+        weft_video_request_show(json_object_get(json, "request"));
         json_object_set_new(json, "owner", text_or_null(job->owner));
         if (job->webhook)
             json_object_set_new(json, "webhook", webhook_json(s, job));

@@ -11,6 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* In a stored request: rate of a refined video without the field fps. */
+#define REFINED_FPS "refined_fps"
+
 enum { SIDE = WEFT_REQUEST_SIDE };
 
 /* ---- fields --------------------------------------------------------------------------------- */
@@ -125,6 +128,7 @@ static weft_status read_sides(const json_t *fields, int64_t size[3])
 /* How a coarse video is refined. */
 typedef struct refining {
     bool on, same_frames;
+    double fps; /* of the refined video */
 } refining;
 
 /* The frames of `seconds` that are nearest to a legal length. */
@@ -155,12 +159,12 @@ static weft_status read_frames(const json_t *fields, const weft_served_model *m,
     return WEFT_OK;
 }
 
-/* fps: of the request; 0: the model's, or the rate of its refined videos. */
+/* fps: of the request; 0: the model's, or the one of the refined video. */
 static weft_status read_video_size(const json_t *fields, const weft_served_model *m, refining r,
                                    double fps, int64_t size[3])
 {
     static const char *const names[] = {"frames", "height", "width"};
-    const double own = m->fps * (r.on && !r.same_frames ? 2 : 1);
+    const double own = r.on ? r.fps : m->fps;
     WEFT_TRY(read_sides(fields, size));
     WEFT_TRY(read_frames(fields, m, r, fps > 0 ? fps : own, &size[0]));
     for (int i = 0; i < 3; i++)
@@ -351,6 +355,8 @@ static json_t *pack(const weft_served_model *m, const video_values *v)
             json_object_set_new(json, weft_input_kinds[i].key, json_string(v->files[i]));
     if (json && v->strength > 0)
         json_object_set_new(json, "strength", json_real(v->strength));
+    if (json && v->refining.on)
+        json_object_set_new(json, REFINED_FPS, json_real(v->refining.fps));
     return json;
 }
 
@@ -372,14 +378,17 @@ static void use_base(const json_t *base, video_values *v)
     v->compute = weft_compute_of(base);
 }
 
-/* Options of a refinement have no effect without a coarse video. */
+/* Options of a refinement have no effect without a coarse video. A file without a rate has the
+ * model's, as in weft generate. */
 static weft_status read_refining(const json_t *fields, const json_t *base,
-                                 const char *const files[WEFT_INPUTS], refining *r)
+                                 const char *const files[WEFT_INPUTS], double coarse_fps,
+                                 const weft_served_model *m, refining *r)
 {
     static const char *const own[] = {"refine_level", "refine_frames"};
     const json_t *how = json_object_get(fields, own[1]), *before = json_object_get(base, own[1]);
     const char *frames = json_string_value(how ? how : before);
     *r = (refining){.on = files[WEFT_INPUT_REFINE], .same_frames = frames && *frames == 's'};
+    r->fps = coarse_fps > 0 ? coarse_fps * (r->same_frames ? 1 : 2) : m->fps;
     for (int i = 0; i < WEFT_COUNT(own) && !r->on; i++)
         if (json_object_get(fields, own[i]))
             return weft_request_refuse(own[i], NULL,
@@ -389,7 +398,7 @@ static weft_status read_refining(const json_t *fields, const json_t *base,
 }
 
 weft_status weft_video_request_read(const json_t *fields, const json_t *base,
-                                    const char *const files[WEFT_INPUTS],
+                                    const char *const files[WEFT_INPUTS], double coarse_fps,
                                     const weft_served_model *models, int count,
                                     weft_request_terms *terms, json_t **request)
 {
@@ -408,7 +417,7 @@ weft_status weft_video_request_read(const json_t *fields, const json_t *base,
                       .guidance = files[WEFT_INPUT_REFINE] ? 1 : m->guidance,
                       .fps = 0,
                       .compute = m->compute};
-    WEFT_TRY(read_refining(fields, base, files, &v.refining));
+    WEFT_TRY(read_refining(fields, base, files, coarse_fps, m, &v.refining));
     if (base)
         use_base(base, &v);
     WEFT_TRY(read_values(fields, m, &v));
@@ -420,6 +429,22 @@ weft_status weft_video_request_read(const json_t *fields, const json_t *base,
     if (weft_method_steps(json))
         json_object_set_new(json, "steps", json_integer(weft_method_steps(json)));
     return WEFT_OK;
+}
+
+double weft_video_request_seconds(const json_t *request, const weft_served_model *models, int count)
+{
+    const weft_served_model *m = weft_video_request_model(request, models, count);
+    double fps = json_number_value(json_object_get(request, "fps"));
+    if (!(fps > 0))
+        fps = json_number_value(json_object_get(request, REFINED_FPS));
+    if (!(fps > 0))
+        fps = m ? m->fps : 0;
+    return fps > 0 ? (double)json_integer_value(json_object_get(request, "frames")) / fps : 0;
+}
+
+void weft_video_request_show(json_t *request)
+{
+    json_object_del(request, REFINED_FPS);
 }
 
 const weft_served_model *weft_video_request_model(const json_t *request,

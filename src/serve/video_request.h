@@ -21,14 +21,20 @@ typedef struct weft_request_terms {
  * `files`: names of the inputs in the job's folder; NULL: none. *request: all values of the video,
  * with the model's values for unset ones (json_decref). WEFT_E_ARG: the error's key is the
  * field. `base`: the request of a job to vary, whose fields are used where `fields` has none;
- * NULL: none. `terms` has the values of absent fields. */
+ * NULL: none. `coarse_fps`: rate of the coarse video; 0: unknown, or none. `terms` has the values of
+ * absent fields. */
 weft_status weft_video_request_read(const json_t *fields, const json_t *base,
-                                    const char *const files[WEFT_INPUTS],
+                                    const char *const files[WEFT_INPUTS], double coarse_fps,
                                     const weft_served_model *models, int count,
                                     weft_request_terms *terms, json_t **request);
 /* The model of a request; NULL: it is not served any more. */
 const weft_served_model *weft_video_request_model(const json_t *request,
                                                   const weft_served_model *models, int count);
+/* Length of the video of a request; 0: the model is not served any more. */
+double weft_video_request_seconds(const json_t *request, const weft_served_model *models,
+                                  int count);
+/* Removes what a client cannot send. */
+void weft_video_request_show(json_t *request);
 /* Hash of a request and of its uploaded files, 32 digits: equal for equal requests. */
 weft_status weft_video_request_fingerprint(const json_t *request, const char *file_hashes,
                                            char out[33]);

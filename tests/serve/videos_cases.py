@@ -410,6 +410,33 @@ def a_coarse_video_is_refined():
     s.stop()
 
 
+def refined_videos_have_the_rate_of_their_file():
+    """Length and frames of a refined video follow the rate of the coarse file, and not the one of the model."""
+    s = Server(models=("longcat=" + os.path.join(SRC, "tests/golden/pipelines/longcat"),))
+    small = dict(prompt="a red cat", size="48x32", steps=20)
+    first = s.call("POST", "/v1/videos", dict(small, frames=9, fps=8, steps=2))
+    s.finish(first["id"])
+    coarse = {"refine": s.content(first["id"])[1]}
+    def made(length, expected, **values):
+        video = s.call("POST", "/v1/videos", *form(dict(small, **values), more=coarse))
+        request = s.call("GET", "/v1/jobs/" + video["id"])["request"]
+        assert (request["frames"], video["seconds"]) == (length, expected) and "refined_fps" not in request, (video, request)
+        return video["id"]
+    id = made(10, "0.625", frames=10)
+    made(16, "1", seconds=1)
+    made(8, "1", seconds=1, refine_frames="same")
+    made(10, "2", frames=10, fps=5)
+    price = s.call("POST", "/v1/jobs/price", *form(dict(small, seconds=1), more=coarse))
+    assert price["request"]["frames"] == 16 and "refined_fps" not in price["request"], price
+    # the file of the job to vary
+    remix = s.call("POST", f"/v1/videos/{id}/remix", {"prompt": "a dog", "refine_frames": "same", "frames": 8})
+    assert remix["seconds"] == "1", remix
+    # the boxes of a video without their contents
+    answer = s.error(400, "request-invalid", "POST", "/v1/videos", *form(dict(small, frames=10), more={"refine": b"\0\0\0\x10ftypisom\0\0\0\0\0\0\0\x08moov\0\0\0\x08mdat"}))
+    assert answer["param"] == "refine" and "decoded" in answer["message"], answer
+    s.stop()
+
+
 def further_options():
     """Options of `weft generate` for windows, schedules, guidance and families: listed for the models that take them, part of the
     price, refused before a job exists, and with the video of the same command."""
