@@ -111,6 +111,7 @@ static weft_status read_fields(weft_serve_request *r, const weft_queue_job *base
     WEFT_TRY(weft_video_request_read(d->fields, d->base, d->files, coarse_fps, s->models,
                                      s->model_count, &d->terms, &d->request));
     WEFT_TRY(weft_served_loras_read(&s->loras, d->fields, d->base, d->request));
+    WEFT_TRY(weft_video_request_read_preview(d->fields, d->base, d->request));
     return check_webhook(s->options, d->terms.webhook);
 }
 

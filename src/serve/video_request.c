@@ -182,7 +182,7 @@ static weft_status read_video_size(const json_t *fields, const weft_served_model
 typedef struct video_values {
     const char *prompt, *negative, *sampler;
     const char *const *files; /* [WEFT_INPUTS] NULL: none */
-    int64_t size[3], steps, seed, preview;
+    int64_t size[3], steps, seed;
     double guidance, fps, strength;
     weft_compute compute;
     refining refining;
@@ -312,9 +312,6 @@ static weft_status read_values(const json_t *fields, const weft_served_model *m,
     WEFT_TRY(weft_compute_read(fields, &v->compute));
     WEFT_TRY(read_number(fields, "fps", &v->fps));
     WEFT_TRY(read_whole(fields, "steps", &v->steps));
-    WEFT_TRY(weft_request_whole(fields, "preview", 0, v->steps, &v->preview));
-    if (v->preview > v->steps) /* of a job to vary */
-        v->preview = v->steps;
     WEFT_TRY(read_whole(fields, "seed", &v->seed));
     WEFT_TRY(read_number(fields, "guidance_scale", &v->guidance));
     WEFT_TRY(check_coarse(m, v->files));
@@ -348,8 +345,6 @@ static json_t *pack(const weft_served_model *m, const video_values *v)
                              "sampler", v->sampler, "image", "");
     if (json)
         weft_compute_store(&v->compute, json);
-    if (json && v->preview)
-        json_object_set_new(json, "preview", json_integer(v->preview));
     for (int i = 0; json && i < WEFT_INPUTS; i++)
         if (v->files[i])
             json_object_set_new(json, weft_input_kinds[i].key, json_string(v->files[i]));
@@ -371,7 +366,6 @@ static void use_base(const json_t *base, video_values *v)
     v->size[2] = json_integer_value(json_object_get(base, "width"));
     v->steps = json_integer_value(json_object_get(base, "steps"));
     v->seed = json_integer_value(json_object_get(base, "seed"));
-    v->preview = json_integer_value(json_object_get(base, "preview"));
     v->guidance = json_number_value(json_object_get(base, "guidance_scale"));
     v->fps = json_number_value(json_object_get(base, "fps"));
     v->strength = json_number_value(json_object_get(base, "strength"));
@@ -428,6 +422,37 @@ weft_status weft_video_request_read(const json_t *fields, const json_t *base,
     WEFT_TRY(weft_method_read(fields, base, m->takes, m->name, json));
     if (weft_method_steps(json))
         json_object_set_new(json, "steps", json_integer(weft_method_steps(json)));
+    return WEFT_OK;
+}
+
+/* The most steps between previews that surely show one. The schedule determines how many of its
+ * steps follow the level of a refinement, or precede a tail. */
+static int64_t sure_preview(const json_t *request, int64_t steps)
+{
+    const int64_t tail = json_integer_value(json_object_get(request, "tail_steps"));
+    const bool changes = weft_input_of(request, WEFT_INPUT_VIDEO) &&
+                         !weft_input_of(request, WEFT_INPUT_FACE),
+               masked = weft_input_of(request, WEFT_INPUT_MASK) || json_object_get(request, "outpaint");
+    double share = json_number_value(json_object_get(request, "strength"));
+    if (!(share > 0))
+        share = changes && !masked ? 0.8 : 1;
+    if (weft_input_of(request, WEFT_INPUT_REFINE))
+        return 1;
+    steps = (int64_t)fmax(1, (double)steps * share + 1e-9);
+    return tail > 0 && tail < steps ? tail : steps;
+}
+
+weft_status weft_video_request_read_preview(const json_t *fields, const json_t *base,
+                                            json_t *request)
+{
+    const int64_t steps = json_integer_value(json_object_get(request, "steps")),
+                  most = sure_preview(request, steps);
+    int64_t preview = json_integer_value(json_object_get(base, "preview"));
+    WEFT_TRY(weft_request_whole(fields, "preview", 0, steps, &preview));
+    if (preview > most)
+        preview = most;
+    if (preview && json_object_set_new(request, "preview", json_integer(preview)) != 0)
+        return weft_no_memory("a request");
     return WEFT_OK;
 }
 

@@ -30,6 +30,10 @@ weft_status weft_video_request_read(const json_t *fields, const json_t *base,
 /* The model of a request; NULL: it is not served any more. */
 const weft_served_model *weft_video_request_model(const json_t *request,
                                                   const weft_served_model *models, int count);
+/* Sets `preview` of a request with all its steps to the one of the fields or of the job to vary. A
+ * number that may be above the steps that run is reduced. */
+weft_status weft_video_request_read_preview(const json_t *fields, const json_t *base,
+                                            json_t *request);
 /* Length of the video of a request; 0: the model is not served any more. */
 double weft_video_request_seconds(const json_t *request, const weft_served_model *models,
                                   int count);

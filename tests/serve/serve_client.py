@@ -153,8 +153,8 @@ def undisturbed(name, request, *options, launcher=()):
     return open(out, "rb").read()
 
 
-def write_lora(path):
-    """An adapter of rank 1 for one projection of the model."""
+def write_lora(path, **settings):
+    """An adapter of rank 1 for one projection of the model. `settings`: metadata of a distilled one."""
     with open(glob.glob(MODEL + "/transformer/*.safetensors")[0], "rb") as f:
         header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
     rows, columns = header["blocks.0.attn1.to_q.weight"]["shape"]
@@ -163,6 +163,8 @@ def write_lora(path):
         values = struct.pack(f"<{max(shape)}f", *(0.5 + i % 3 for i in range(max(shape))))
         tensors[f"transformer.blocks.0.attn1.to_q.{name}.weight"] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(values)]}
         data += values
+    if settings:
+        tensors["__metadata__"] = {"weft." + name: str(value) for name, value in settings.items()}
     text = json.dumps(tensors).encode()
     with open(path, "wb") as f:
         f.write(struct.pack("<Q", len(text)) + text + data)

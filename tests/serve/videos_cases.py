@@ -758,4 +758,27 @@ def loras_are_chosen():
     s.stop()
 
 
+def previews_fit_the_steps_that_run():
+    """A number of steps between previews that shows none is refused, or reduced where the steps that run are few."""
+    here = os.path.join(SRC, "tests/golden/pipelines")
+    write_lora("dist.safetensors", steps=3, guidance_scale=1)
+    s = Server("state", "--lora", "dist=dist.safetensors", models=("wan=" + MODEL, f"longcat={here}/longcat"))
+    small = {k: v for k, v in VIDEO.items() if k != "steps"} | {"frames": 5}
+    assert s.error(400, "request-invalid", "POST", "/v1/jobs", dict(small, lora="dist", preview=4))["param"] == "preview"
+    assert s.error(400, "request-invalid", "POST", "/v1/jobs", dict(small, sigmas="1,0.5,0", preview=3))["param"] == "preview"
+    assert s.call("GET", "/v1/jobs")["data"] == []
+    image = open(MODEL + "/video.png", "rb").read()
+    changed = dict(small, model="wan", steps=5, strength=0.5, preview=4)
+    refined = dict(small, model="longcat", size="48x32", frames=10, steps=20, preview=9)
+    jobs = [(s.call("POST", "/v1/jobs", dict(small, lora="dist", preview=3)), 3),
+            (s.call("POST", "/v1/jobs", *form(changed, more={"video": image})), 2),
+            (s.call("POST", "/v1/jobs", *form(refined, more={"refine": open(f"{here}/longcat/refine_refine.png", "rb").read()})), 1)]
+    plain = s.call("POST", "/v1/jobs", dict(small, steps=9, preview=8))
+    jobs.append((s.call("POST", f"/v1/jobs/{plain['id']}/duplicate", {"steps": 2}), 2))  # the job to vary has more steps
+    for job, preview in jobs:
+        assert job["request"]["preview"] == preview, job
+        assert s.finish(job["id"])[0]["status"] == "completed", s.call("GET", "/v1/jobs/" + job["id"])
+    s.stop()
+
+
 main(globals())
