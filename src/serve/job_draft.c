@@ -99,6 +99,15 @@ out:
     return status;
 }
 
+static weft_status read_loras(const weft_server *s, weft_job_draft *d)
+{
+    const weft_served_model *m =
+        weft_video_request_model(d->request, s->models, s->model_count);
+    const weft_adapter_settings usual = {
+        .steps = m->steps, .guidance = d->files[WEFT_INPUT_REFINE] ? 1 : m->guidance};
+    return weft_served_loras_read(&s->loras, d->fields, d->base, &usual, d->request);
+}
+
 static weft_status read_fields(weft_serve_request *r, const weft_queue_job *base, weft_job_draft *d)
 {
     weft_server *s = r->server;
@@ -110,7 +119,7 @@ static weft_status read_fields(weft_serve_request *r, const weft_queue_job *base
     WEFT_TRY(read_coarse_fps(r, base, d, &coarse_fps));
     WEFT_TRY(weft_video_request_read(d->fields, d->base, d->files, coarse_fps, s->models,
                                      s->model_count, &d->terms, &d->request));
-    WEFT_TRY(weft_served_loras_read(&s->loras, d->fields, d->base, d->request));
+    WEFT_TRY(read_loras(s, d));
     WEFT_TRY(weft_video_request_read_preview(d->fields, d->base, d->request));
     return check_webhook(s->options, d->terms.webhook);
 }

@@ -63,9 +63,15 @@ void weft_served_loras_close(weft_served_loras *loras)
 json_t *weft_served_loras_json(const weft_served_loras *loras)
 {
     json_t *data = json_array();
-    for (int i = 0; data && i < loras->count; i++)
-        json_array_append_new(data,
-                              json_pack("{s:s, s:s}", "id", loras->at[i].name, "object", "lora"));
+    for (int i = 0; data && i < loras->count; i++) {
+        const weft_served_lora *lora = &loras->at[i];
+        json_t *json = json_pack("{s:s, s:s}", "id", lora->name, "object", "lora");
+        if (json && lora->settings.steps) {
+            json_object_set_new(json, "steps", json_integer(lora->settings.steps));
+            json_object_set_new(json, "guidance_scale", json_real(lora->settings.guidance));
+        }
+        json_array_append_new(data, json);
+    }
     return data;
 }
 
@@ -109,9 +115,9 @@ static weft_status refuse_name(const weft_served_loras *loras, const char *name)
     return status;
 }
 
-/* Writes the canonical form of a field. *own: settings of the first distilled adapter. */
+/* Writes the canonical form of a field. *own: the first distilled adapter; NULL: none. */
 static weft_status normalize(const weft_served_loras *loras, const char *text, weft_buf *out,
-                             weft_adapter_settings *own)
+                             const weft_served_lora **own)
 {
     const char *seen[WEFT_LORAS];
     int count = 0;
@@ -131,13 +137,28 @@ static weft_status normalize(const weft_served_loras *loras, const char *text, w
             if (seen[i] == lora->name)
                 return weft_request_refuse("lora", name, "\"%s\" is given twice; add the weights",
                                            name);
-        if (!own->steps)
-            *own = lora->settings;
+        if (!*own && lora->settings.steps)
+            *own = lora;
         seen[count] = lora->name;
         weft_buf_printf(out, "%s%s:%.9g", count ? "," : "", name, weight);
         count++;
     }
     return weft_buf_check(out);
+}
+
+/* The first distilled adapter of a job to vary, whose other adapters may not be served any more.
+ * NULL: none. */
+static const weft_served_lora *distilled_before(const weft_served_loras *loras, const char *text)
+{
+    for (const char *at = text; at && *at;) {
+        char name[WEFT_LORA_NAME + 1];
+        double weight;
+        at = next_choice(at, name, &weight);
+        const weft_served_lora *lora = at ? find(loras, name) : NULL;
+        if (lora && lora->settings.steps)
+            return lora;
+    }
+    return NULL;
 }
 
 static bool has(const json_t *fields, const char *name)
@@ -161,19 +182,19 @@ static weft_status take_settings(const json_t *fields, const weft_adapter_settin
 }
 
 weft_status weft_served_loras_read(const weft_served_loras *loras, const json_t *fields,
-                                   const json_t *base, json_t *request)
+                                   const json_t *base, const weft_adapter_settings *usual,
+                                   json_t *request)
 {
     const char *text = json_string_value(json_object_get(base, "lora"));
-    weft_adapter_settings own = {0};
+    const weft_served_lora *before = distilled_before(loras, text), *own = NULL;
     weft_buf canonical = {0};
     WEFT_TRY(weft_request_text(fields, "lora", TEXT, &text));
-    if (!text || !*text)
-        return WEFT_OK;
     weft_status_code status = WEFT_OK;
-    WEFT_GO(normalize(loras, text, &canonical, &own));
-    if (!base && own.steps)
-        WEFT_GO(take_settings(fields, &own, request));
-    if (json_object_set_new(request, "lora", json_string(canonical.data)) != 0)
+    if (text && *text)
+        WEFT_GO(normalize(loras, text, &canonical, &own));
+    if (own != before) /* never without the field lora */
+        WEFT_GO(take_settings(fields, own ? &own->settings : usual, request));
+    if (canonical.data && json_object_set_new(request, "lora", json_string(canonical.data)) != 0)
         WEFT_GO(weft_no_memory("a request"));
 out:
     weft_buf_free(&canonical);

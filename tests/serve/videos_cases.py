@@ -781,4 +781,38 @@ def previews_fit_the_steps_that_run():
     s.stop()
 
 
+def distilled_loras_bring_their_settings():
+    """A distilled adapter sets steps and guidance that a request does not give, also of a job to vary, which loses them with it."""
+    for name, steps, guidance in ("dist", 3, 1), ("other", 5, 2):
+        write_lora(name + ".safetensors", steps=steps, guidance_scale=guidance)
+    write_lora("style.safetensors")
+    s = Server("state", *(word for name in ("dist", "other", "style") for word in ("--lora", f"{name}={name}.safetensors")))
+    own = [{"id": "dist", "object": "lora", "steps": 3, "guidance_scale": 1}, {"id": "other", "object": "lora", "steps": 5, "guidance_scale": 2},
+           {"id": "style", "object": "lora"}]
+    assert s.call("GET", "/v1/loras")["data"] == s.call("GET", "/capabilities")["loras"] == own
+    model, = s.call("GET", "/capabilities")["models"]
+    usual = model["steps"], model["guidance_scale"]
+    assert usual == (30, 4), usual
+    small = {k: v for k, v in VIDEO.items() if k != "steps"} | {"frames": 5}
+    def made(expected, base=None, **fields):
+        path = f"/v1/jobs/{base['id']}/duplicate" if base else "/v1/jobs"
+        job = s.call("POST", path, fields if base else dict(small, **fields))
+        assert (job["request"]["steps"], job["request"]["guidance_scale"]) == expected, job
+        return job
+    plain = made(usual)
+    distilled = made((3, 1), lora="style,dist")
+    made((3, 1), plain, lora="dist:1")
+    made((9, 1), plain, lora="dist:1", num_inference_steps=9)
+    made((2, 1), plain, lora="dist:1", sigmas="1,0.5,0")
+    made(usual, distilled, lora="")
+    made((30, 7), distilled, lora="style", guidance_scale=7)
+    made((5, 2), distilled, lora="other")
+    made((3, 1), distilled, prompt="a dog")
+    chosen = made((6, 1), lora="dist", steps=6)
+    made((6, 1), chosen, lora="dist:0.5,style")  # the same distilled adapter
+    made((6, 1), chosen, seed=4)
+    made((8, 4), made((8, 4), steps=8), lora="style")
+    s.stop()
+
+
 main(globals())
