@@ -507,6 +507,40 @@ def files_and_masks():
     s.stop()
 
 
+def refinements_and_settings():
+    """A coarse video brings its fields, frames and guidance; a distilled adapter its steps; images of an identity repeat one option."""
+    longcat = os.path.join(SRC, "tests/golden/pipelines/longcat")
+    write_lora("dist.safetensors", steps=3, guidance_scale=1)
+    s = Server("state", "--lora", "dist=dist.safetensors", models=("longcat=" + longcat, "wan=" + MODEL))
+    page = Page(s)
+    of = lambda *names: page.js("return arguments[0].map(name => field[name] ? field[name].value : null)", names)
+    usual = of("steps", "guidance_scale")
+    page.press("loraRows()[0].chosen")
+    assert of("steps", "guidance_scale") == ["3", "1"] != usual
+    page.press("loraRows()[0].chosen")
+    assert of("steps", "guidance_scale") == usual
+    page.fill(width=48, steps=20)
+    assert "refine" in page.tiles() and of("refine_level", "refine_frames") == [None, None], page.tiles()
+    page.drop_on("refine", longcat + "/refine_refine.png", "image/png")
+    page.until("field.guidance_scale.value === '1' && field.refine_frames && field.frames.step === '2'")
+    assert int(of("frames")[0]) % 2 == 0 and page.tiles() == ["input_reference", "refine"], (of("frames"), page.tiles())
+    page.set("refine_frames", "same")
+    assert page.js("return field.frames.step") == "1"
+    page.set("frames", 5)
+    page.until("/of memory/.test(document.getElementById('price').textContent)")
+    assert page.js("return command()").endswith("--refine refine_refine.png"), page.js("return command()")
+    page.click("Add to queue")
+    page.until("document.querySelectorAll('#videos .chip.completed').length === 1")
+    request = s.call("GET", "/v1/jobs")["data"][0]["request"]
+    assert (request["frames"], request["guidance_scale"], request["refine_frames"]) == (5, 1, "same"), request
+    page.js("setFile('refine', null)")
+    assert of("guidance_scale", "refine_frames") == [usual[1], None], of("guidance_scale", "refine_frames")
+    page.js("capabilities.models[0].identity_images = 2; for (const name of ['identity_image', 'identity_image_2']) setFile(name, new File([], name + '.png'))")
+    assert page.js("return command()").endswith("--identity-image identity_image.png --identity-image identity_image_2.png"), page.js("return command()")
+    page.close()
+    s.stop()
+
+
 def grids_and_adapters():
     """A grid of seeds and values side by side, and adapters with weights."""
     write_lora("style.safetensors")

@@ -15,6 +15,17 @@ function setLegal(input, least, step) {
   input.title = step > 1 ? `${least}, ${least + step}, ${least + 2 * step} ...` : '';
 }
 
+// A refined video has twice the frames of its coarse video, or the same.
+function setLegalFrames() {
+  const m = currentModel(), refines = has('refine');
+  if (!m) return;
+  const step = !refines ? m.frames.step : field.refine_frames.value === 'same' ? 1 : 2, least = refines ? 2 * step : m.frames.least;
+  field.fps.placeholder = refines ? 'of the file' : m.fps;
+  if (Number(field.frames.min) === least && Number(field.frames.step) === step) return;
+  setLegal(field.frames, least, step);
+  snap(field.frames);
+}
+
 // The legal value of a field that is nearest to a number.
 function nearest(input, value) {
   const least = Number(input.min) || 0, step = Number(input.step), most = Number(input.max) || Infinity;
@@ -37,18 +48,17 @@ function useModel(defaults) {
   if (!m) return;
   setLegal(field.width, m.width.multiple_of, m.width.multiple_of);
   setLegal(field.height, m.height.multiple_of, m.height.multiple_of);
-  setLegal(field.frames, m.frames.least, m.frames.step);
   setOptions(field.sampler, [['', "model's own"], ...m.samplers.map((name) => [name, name])], field.sampler.value);
   for (const name of Object.keys(COMPUTE))
     setOptions(field[name], m[name].values.map((value) => [value, value]), field[name].value || m[name].default);
-  field.fps.placeholder = m.fps;
   listOptions();
+  setLegalFrames();
   showInputs();
   if (!defaults) return;
   field.width.value = m.width.default || 16 * m.width.multiple_of;
   field.height.value = m.height.default || 16 * m.height.multiple_of;
-  field.frames.value = m.frames.default || m.frames.least + 4 * m.frames.step;
-  Object.entries({ steps: m.steps, seed: 0, grid: 1, guidance_scale: m.guidance_scale, fps: '', preview: 0, priority: 0, sampler: '', vary: '',
+  field.frames.value = nearest(field.frames, m.frames.default || m.frames.least + 4 * m.frames.step);
+  Object.entries({ steps: m.steps, seed: 0, grid: 1, guidance_scale: has('refine') ? 1 : m.guidance_scale, fps: '', preview: 0, priority: 0, sampler: '', vary: '',
     varied: '', strength: '' }).forEach(([name, value]) => { field[name].value = value; });
   for (const name of Object.keys(COMPUTE)) field[name].value = m[name].default;
   setLoras('');
@@ -66,11 +76,23 @@ function listLoras() {
     const row = make('li'), chosen = make('input', { type: 'checkbox' });
     const weight = make('input', { type: 'number', min: -10, max: 10, step: 'any', value: 1, disabled: true, required: true });
     weight.setAttribute('aria-label', 'Weight of ' + lora.id);
-    chosen.addEventListener('change', () => { weight.disabled = !chosen.checked; });
+    chosen.addEventListener('change', () => {
+      weight.disabled = !chosen.checked;
+      if (lora.steps) useSettings();
+      changed();
+    });
     Object.assign(row, { lora: lora.id, chosen, weight });
     row.append(make('label', { className: 'check' }, chosen, ' ' + lora.id), weight);
     return row;
   }));
+}
+
+// Steps and guidance of the first chosen adapter that is distilled, or of the model.
+function useSettings() {
+  const chosen = loraRows().filter((row) => row.chosen.checked).map((row) => row.lora), m = currentModel();
+  const own = capabilities.loras.find((lora) => lora.steps && chosen.includes(lora.id));
+  field.steps.value = (own || m).steps;
+  field.guidance_scale.value = own ? own.guidance_scale : has('refine') ? 1 : m.guidance_scale;
 }
 
 const loraText = () => loraRows().filter((row) => row.chosen.checked).map((row) => `${row.lora}:${Number(row.weight.value)}`).join(',');

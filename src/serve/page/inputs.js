@@ -3,6 +3,8 @@
 
 const IMAGES = ['image/png', 'image/jpeg', 'image/webp'], VIDEOS = ['video/mp4', 'video/webm'];
 const has = (name) => Boolean(files[name]) && isLegal(INPUTS.find((input) => input.name === name));
+// A coarse video excludes other videos.
+const refines = (m) => m.refine && Boolean(files.refine);
 // Image i of an identity, from 0, which needs the image before.
 function identityInput(i) {
   const nameOf = (k) => 'identity_image' + (k ? `_${k + 1}` : '');
@@ -13,9 +15,10 @@ function identityInput(i) {
 const INPUTS = [
   { name: 'input_reference', key: 'image', title: 'First frame', types: IMAGES, legal: (m) => m.input_reference },
   { name: 'last_image', key: 'last_image', title: 'Last frame', types: IMAGES, legal: (m) => m.last_image && has('input_reference') },
-  { name: 'video', key: 'video', title: 'Video to change', types: [...IMAGES, ...VIDEOS], legal: (m) => m.video && (m.needs_face || !(m.control && files.control)) },
-  { name: 'control', key: 'control', title: 'Control video', types: [...IMAGES, ...VIDEOS], legal: (m) => m.control && (m.needs_face || !files.video) },
+  { name: 'video', key: 'video', title: 'Video to change', types: [...IMAGES, ...VIDEOS], legal: (m) => m.video && !refines(m) && (m.needs_face || !(m.control && files.control)) },
+  { name: 'control', key: 'control', title: 'Control video', types: [...IMAGES, ...VIDEOS], legal: (m) => m.control && !refines(m) && (m.needs_face || !files.video) },
   { name: 'face', key: 'face', title: 'Face', types: [...IMAGES, ...VIDEOS], legal: (m) => m.needs_face },
+  { name: 'refine', key: 'refine', title: 'Coarse video', types: [...IMAGES, ...VIDEOS], legal: (m) => m.refine },
   ...[...Array(16).keys()].map((i) => identityInput(i)),
   { name: 'mask', key: 'mask', title: 'Mask', types: [...IMAGES, ...VIDEOS], legal: (m) => m.mask && (has('video') || (has('control') && !m.needs_face)) },
 ];
@@ -121,9 +124,14 @@ function showInputs() {
 }
 
 function setFile(name, file) {
+  const refined = has('refine');
   if (file) files[name] = file; else delete files[name];
   if (!edited) shelf.put(name, file);
   showInputs();
+  if (has('refine') === refined) return;
+  listOptions();
+  setLegalFrames();
+  field.guidance_scale.value = refined ? currentModel().guidance_scale : 1;
 }
 
 function setFiles(all) {

@@ -1,7 +1,8 @@
 
 // ---- further options of the model, as /capabilities lists them: empty fields have the default ------------
 
-const optionsOf = () => (currentModel() || { options: [] }).options;
+// Some options need a coarse video.
+const optionsOf = () => (currentModel() || { options: [] }).options.filter(({ name }) => !name.startsWith('refine_') || has('refine'));
 
 function createOption(option) {
   const input = option.values ? make('select', { name: option.name })

@@ -93,6 +93,7 @@ async function predict() {
 }
 
 function changed() {
+  setLegalFrames();
   if (!edited) stored.write('form', { ...values(), strength: field.strength.value, grid: field.grid.value, lines: field.lines.checked, vary: field.vary.value,
     varied: field.varied.value });
   clearTimeout(priceTimer);
@@ -169,8 +170,9 @@ function command() {
     sampler: v.sampler, strength: v.strength,
     ...Object.fromEntries(Object.entries(COMPUTE).map(([name, own]) => [name.replace('_', '-'), v[name] === own ? '' : v[name]])),
     ...Object.fromEntries(Object.entries(optionValues()).map(([name, value]) => [name.replace(/_/g, '-'), value])), out: 'video.mp4' };
-  for (const { name, key } of sentInputs()) options[key.replace('_', '-')] = files[name].name;
-  return 'weft generate ' + Object.entries(options).filter(([, value]) => value !== undefined && value !== '')
+  // images of an identity repeat one option
+  const sent = sentInputs().map(({ name, key }) => [key.replace(/_\d+$/, '').replace('_', '-'), files[name].name]);
+  return 'weft generate ' + [...Object.entries(options), ...sent].filter(([, value]) => value !== undefined && value !== '')
     .map(([name, value]) => `--${name} ${quote(value)}`).join(' ') +
     (v.lora ? v.lora.split(',').map((lora) => ' --lora ' + quote(lora)).join('') : '');
 }
@@ -182,7 +184,7 @@ async function startForm() {
   useModel(true);
   const before = stored.read('form', null);
   files = await shelf.all();
-  showInputs();
+  useModel(true);
   if (before) fill(before);
   listPresets();
   changed();
