@@ -83,16 +83,16 @@ static weft_status read_coarse_fps(const weft_serve_request *r, const weft_queue
     *fps = 0;
     if (!name)
         return WEFT_OK;
-    char *folder = d->of_base[WEFT_INPUT_REFINE] ? weft_server_job_folder(r->server, base->id)
-                                                 : NULL,
+    char *folder =
+             d->of_base[WEFT_INPUT_REFINE] ? weft_server_job_folder(r->server, base->id) : NULL,
          *file = folder ? weft_path_join(folder, name) : NULL;
     snprintf(upload, sizeof upload, "/proc/self/fd/%d", r->uploads[WEFT_INPUT_REFINE].file - 1);
     const weft_coarse_video video = {.file = file ? file : upload, .same_frames = true};
     weft_status_code status = WEFT_OK;
     WEFT_GO(WEFT_ALLOCATED(file || !d->of_base[WEFT_INPUT_REFINE], "a path"));
     if (weft_refinement_rate(&video, fps) != WEFT_OK)
-        status = weft_request_refuse("refine", NULL,
-                                     "the video cannot be decoded; send another file");
+        status =
+            weft_request_refuse("refine", NULL, "the video cannot be decoded; send another file");
 out:
     weft_free(file);
     weft_free(folder);
@@ -101,10 +101,9 @@ out:
 
 static weft_status read_loras(const weft_server *s, weft_job_draft *d)
 {
-    const weft_served_model *m =
-        weft_video_request_model(d->request, s->models, s->model_count);
-    const weft_adapter_settings usual = {
-        .steps = m->steps, .guidance = d->files[WEFT_INPUT_REFINE] ? 1 : m->guidance};
+    const weft_served_model *m = weft_video_request_model(d->request, s->models, s->model_count);
+    const weft_adapter_settings usual = {.steps = m->steps,
+                                         .guidance = d->files[WEFT_INPUT_REFINE] ? 1 : m->guidance};
     return weft_served_loras_read(&s->loras, d->fields, d->base, &usual, d->request);
 }
 

@@ -432,7 +432,8 @@ static int64_t sure_preview(const json_t *request, int64_t steps)
     const int64_t tail = json_integer_value(json_object_get(request, "tail_steps"));
     const bool changes = weft_input_of(request, WEFT_INPUT_VIDEO) &&
                          !weft_input_of(request, WEFT_INPUT_FACE),
-               masked = weft_input_of(request, WEFT_INPUT_MASK) || json_object_get(request, "outpaint");
+               masked =
+                   weft_input_of(request, WEFT_INPUT_MASK) || json_object_get(request, "outpaint");
     double share = json_number_value(json_object_get(request, "strength"));
     if (!(share > 0))
         share = changes && !masked ? 0.8 : 1;
