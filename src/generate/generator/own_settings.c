@@ -47,10 +47,11 @@ static weft_status read_adapters(const weft_generator_options *o, bool prints,
             continue;
         WEFT_TRY(weft_adapter_settings_read(o->adapters[i].path, &own));
         if (own.steps && *from && prints && differ(&own, settings))
-            weft_notice(WEFT_MSG_OWN_SETTINGS, WEFT_AT(.file = o->adapters[i].path),
-                        "the settings of this adapter differ from those of %s, which is given "
-                        "before it and whose settings are used",
-                        *from);
+            weft_notice(
+                WEFT_MSG_OWN_SETTINGS, WEFT_AT(.file = o->adapters[i].path),
+                "this adapter has other settings than %s, which is given before it and whose "
+                "settings are used",
+                *from);
         if (!own.steps || *from)
             continue;
         *settings = own;
