@@ -1,6 +1,6 @@
 /* The files of a request: images and videos from which a video is generated. A form has each as a
- * file, and the job's folder keeps them. The server reads their first bytes and lengths, and the rate
- * of a coarse video; the worker decodes them. */
+ * file, and the job's folder keeps them. The server reads their first bytes and lengths, and the
+ * rate of a coarse video; the worker decodes them. */
 #ifndef WEFT_SERVE_INPUT_FILES_H
 #define WEFT_SERVE_INPUT_FILES_H
 

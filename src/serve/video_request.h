@@ -21,8 +21,8 @@ typedef struct weft_request_terms {
  * `files`: names of the inputs in the job's folder; NULL: none. *request: all values of the video,
  * with the model's values for unset ones (json_decref). WEFT_E_ARG: the error's key is the
  * field. `base`: the request of a job to vary, whose fields are used where `fields` has none;
- * NULL: none. `coarse_fps`: rate of the coarse video; 0: unknown, or none. `terms` has the values of
- * absent fields. */
+ * NULL: none. `coarse_fps`: rate of the coarse video; 0: unknown, or none. `terms` has the values
+ * of absent fields. */
 weft_status weft_video_request_read(const json_t *fields, const json_t *base,
                                     const char *const files[WEFT_INPUTS], double coarse_fps,
                                     const weft_served_model *models, int count,
