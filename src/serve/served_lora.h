@@ -25,9 +25,9 @@ void weft_served_loras_close(weft_served_loras *loras);
 /* The names for /v1/loras, with the settings of distilled adapters. NULL: out of memory. */
 json_t *weft_served_loras_json(const weft_served_loras *loras);
 /* Sets `lora` of a request to the canonical form of the field `lora`, or of the job to vary. Sets
- * steps and guidance_scale, unless the fields have them, as the first distilled adapter needs, or
- * to the `usual` ones if the job to vary had such an adapter and the request has none. A job keeps
- * its own with the same distilled adapter.
+ * steps and guidance_scale as the first distilled adapter needs, unless the fields have them. They
+ * are the `usual` ones if only the job to vary had such an adapter, and the job's with the same
+ * one.
  * `base`: the request of that job; NULL: none. WEFT_E_ARG: an adapter is unknown or repeated. */
 weft_status weft_served_loras_read(const weft_served_loras *loras, const json_t *fields,
                                    const json_t *base, const weft_adapter_settings *usual,

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* In a stored request: rate of a refined video without the field fps. */
+/* Key of a stored request: the rate of a refined video without the field fps. */
 #define REFINED_FPS "refined_fps"
 
 enum { SIDE = WEFT_REQUEST_SIDE };
