@@ -55,7 +55,7 @@ typedef struct weft_generator_options {
     /* guidance scale; 1: no guidance, half the work; below 0: the model's own (of its weft.json;
      * 4, or 1 if the model is distilled and has no input for the scale) */
     double guidance;
-    bool own_guidance;   /* the scale is of a distilled model or adapter: 1 is no guidance */
+    bool own_guidance;   /* the scale is of a distilled model or adapter: off at 1 */
     double true_cfg;     /* scale of cfg in addition to embedded guidance; 0 or 1: no cfg */
     int64_t text_length; /* tokens of a prompt; 0: the model's own */
     const weft_guidance *guidance_method; /* NULL: chosen by model and scale */

@@ -87,6 +87,9 @@ static void finish(const peer_copy *c)
         d->context_set(c->gpu->context);
         return;
     }
+    /* after an error, earlier work may still use the memory */
+    if (c->end && d->event_record(c->end, c->stream) == CUDA_OK)
+        (void)weft_cuda_wait(c->gpu, c->stream, c->end);
     if (c->context && d->context_set(c->context) == CUDA_OK && c->to)
         d->free(c->to);
     d->context_set(c->gpu->context);
