@@ -617,8 +617,8 @@ static weft_status find_rest(const weft_run *run, weft_run_models *m)
     return status;
 }
 
-/* Refuses weights of an earlier version, whose prediction has the opposite sign: of a finished model,
- * or of a checkpoint. */
+/* Refuses weights of an earlier version, whose prediction has the opposite sign: of a finished
+ * model, or of a checkpoint. */
 static weft_status check_sign(const weft_model *model, const char *folder, const char *copied,
                               const char *path, const char *key)
 {
