@@ -269,6 +269,15 @@ static weft_status lay_reasoning(weft_generator *p)
     return WEFT_OK;
 }
 
+static weft_status check_flow(const weft_generator *p, const char *what)
+{
+    return p->trajectory.scheduler.path == WEFT_PATH_FLOW
+               ? WEFT_OK
+               : weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT(.file = p->model.folder),
+                            "%s a scheduler of flow matching, not %s", what,
+                            p->trajectory.scheduler.kind->name);
+}
+
 /* Checks settings that have no meaning with a noise level per block of frames. */
 static weft_status check_levels(const weft_generator *p)
 {
@@ -288,11 +297,7 @@ static weft_status check_levels(const weft_generator *p)
                           "frames of %s have noise levels of their own (--frame-lag, --image or "
                           "--window-mode history), and the option needs one level. Omit it.",
                           weft_model_class(p->model.denoiser));
-    if (p->trajectory.scheduler.path != WEFT_PATH_FLOW)
-        return weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT(.file = p->model.folder),
-                          "noise levels per frame need a scheduler of flow matching, not %s",
-                          p->trajectory.scheduler.kind->name);
-    return WEFT_OK;
+    return check_flow(p, "noise levels per frame need");
 }
 
 /* Windows in sequence: --window frames, of which --window-overlap are of the window before. */
@@ -509,11 +514,7 @@ static weft_status check_refinement(const weft_generator *p)
                           "%s cannot be combined with --refine, which begins with the whole "
                           "coarse video%s. Omit one of the two options.",
                           given, f->video ? " (--video needs --given-frames)" : "");
-    if (p->trajectory.scheduler.path != WEFT_PATH_FLOW)
-        return weft_error(WEFT_MSG_MODEL_CONFIG, WEFT_AT(.file = p->model.folder),
-                          "refinement needs a scheduler of flow matching, not %s",
-                          p->trajectory.scheduler.kind->name);
-    return WEFT_OK;
+    return check_flow(p, "refinement needs");
 }
 
 /* Refinement: sets the number of frames that are encoded and decoded, with the frames that complete
