@@ -1,5 +1,5 @@
 /* Sections of a video and their histories, compared with lists made by hand. */
-#include "generate/generator/video_sections.h"
+#include "model/video_sections.h"
 
 #include <criterion/criterion.h>
 

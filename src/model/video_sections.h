@@ -9,8 +9,8 @@
  *     given, image | [ section 0 ][ section 1 ][ section 2 ]     history: frames before the section
  *
  * All counts are in latent frames. */
-#ifndef WEFT_GENERATE_GENERATOR_VIDEO_SECTIONS_H
-#define WEFT_GENERATE_GENERATOR_VIDEO_SECTIONS_H
+#ifndef WEFT_MODEL_VIDEO_SECTIONS_H
+#define WEFT_MODEL_VIDEO_SECTIONS_H
 
 #include <stdbool.h>
 #include <stdint.h>

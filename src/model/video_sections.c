@@ -1,4 +1,4 @@
-#include "generate/generator/video_sections.h"
+#include "model/video_sections.h"
 
 const int64_t weft_history_frames[WEFT_HISTORY_SCALES] = {1, 2, 16};
 
