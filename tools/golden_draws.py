@@ -28,6 +28,14 @@ def normal(key, purpose, index):
     return np.float32(radius * (math.sin(angle) if index % 2 else math.cos(angle)))
 
 
+def below(key, purpose, n):
+    """A number of 0 to n - 1: the first draw of the stream whose remainder is even."""
+    word, at = lambda i: philox(key, purpose | 2 << 32, i // 4)[i % 4], 0
+    while (value := word(at) << 32 | word(at + 1)) >= MASK - MASK % n:
+        at += 2
+    return value % n
+
+
 def mix(a, b):
     z = (a + 0x9E3779B97F4A7C15 * (b + 1)) & MASK
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & MASK

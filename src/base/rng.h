@@ -31,6 +31,7 @@ typedef enum weft_rng_purpose {
     WEFT_RNG_FACE = 20,     /* dropout of faces */
     WEFT_RNG_OVERLAP = 21,  /* samples that begin with given frames */
     WEFT_RNG_DECODED = 22,  /* noise in the latents that a decoder with a timestep gets */
+    WEFT_RNG_SECTION = 23,  /* section of a clip that is trained */
 } weft_rng_purpose;
 
 /* The raw block: 128-bit counter (hi, lo), 64-bit key. */

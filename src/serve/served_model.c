@@ -64,10 +64,10 @@ static void read_inputs(weft_served_model *m, const weft_generator_model *g)
     const weft_frame_condition none = {0},
                                how = g->control ? none : weft_model_takes_port(g->denoiser);
     const bool trained = g->first_frame || g->expands_timesteps || g->edit,
-               in_sections = how.section && (!how.precedes || g->published);
+               in_sections = g->in_sections;
     m->needs_image = weft_visual_condition_needs_image(&how) || g->edit;
     m->takes_image = how.form != WEFT_FRAME_CONDITION_NONE && (!how.asks || trained) &&
-                     (!how.precedes || g->published);
+                     (!how.precedes || in_sections);
     m->takes_last_image = m->takes_image && how.last;
     m->needs_last_image = m->takes_last_image && how.last_must;
     m->takes_control = g->control || port;

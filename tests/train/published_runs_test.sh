@@ -9,19 +9,21 @@ make_pictures
 run() { # NAME OUT OPTIONS...
     "$WEFT" train "$1.yaml" --set "out=runs/$2" "${@:3}" >"$2.log" 2>&1 || { cat "$2.log"; fail "weft train $1 ${*:3}"; }
 }
-published() { # NAME FRAMES GENERATE-OPTIONS...
+published_config() { # NAME FRAMES
     local name=$1 folder="$SRC/tests/golden/pipelines/$1" encoders
     encoders=$(ls -d "$folder"/text_encoder*)
     [ "$name" != flux ] || encoders=$(ls -dr "$folder"/text_encoder*) # the first one gives the pooled vector
-    {
-        echo "autoencoder: {weights: $folder/vae}"
-        echo "data: {path: shards, latents: latents}"
-        echo "transformer: {weights: $folder/transformer}"
-        echo "text_encoders:"
-        printf '  - {weights: %s}\n' $encoders
-        echo "checkpoint: {interval: 0}"
-        echo "stages: [{steps: 1, batch: 2, frames: $2, height: 32, width: 32, lr: 1e-2, warmup_steps: 0, lr_schedule: constant}]"
-    } >"$name.yaml"
+    echo "autoencoder: {weights: $folder/vae}"
+    echo "data: {path: shards, latents: latents}"
+    echo "transformer: {weights: $folder/transformer}"
+    echo "text_encoders:"
+    printf '  - {weights: %s}\n' $encoders
+    echo "checkpoint: {interval: 0}"
+    echo "stages: [{steps: 1, batch: 2, frames: $2, height: 32, width: 32, lr: 1e-2, warmup_steps: 0, lr_schedule: constant}]"
+}
+published() { # NAME FRAMES GENERATE-OPTIONS...
+    local name=$1
+    published_config "$name" "$2" >"$name.yaml"
     run "$name" "$name"
     run "$name" "$name-lora" --set transformer.lora.rank=2 --set stages.0.steps=2
     for video in base adapted; do
@@ -55,8 +57,78 @@ assert index["image_encoder"] == ["transformers", "SiglipVisionModel"] and "feat
     cmp alone/image_encoder/pytorch_model.bin runs/torch/model/image_encoder/pytorch_model.bin || fail "pytorch_model.bin is not copied"
 }
 check framepack
+# Sections with their history (condition: history): of 4 frames after a first one, or of 5 frames that are videos of their own.
+history() { # NAME FRAMES WINDOW
+    published_config "$1" "$2" >"$1_history.yaml"
+    sed -i 's/steps: 1,/steps: 4,/' "$1_history.yaml"
+    printf 'condition: history\nhistory: {window: %s}\n' "$3" >>"$1_history.yaml"
+    resumes_bitwise "$1_history"
+    run "$1_history" "$1_history-lora" --set transformer.lora.rank=2
+}
+history_layouts() { # CONFIG
+    layout "$1" 2 --set parallel.cp=2
+    layout "$1" 2 --set parallel.tp=2 --set parallel.sequence_parallel=true
+    layout "$1" 2 --set parallel.fsdp=2
+    layout "$1" 2 --set parallel.pp=2 --set parallel.microbatches=2
+    layout "$1" 2 --set parallel.dp=2 --set parallel.zero=2
+}
+section_video() { # CONFIG NAME FRAMES OPTIONS...
+    "$WEFT" generate --model "runs/$1/model" --prompt cat --steps 2 --frames "$3" --latents-npy --out "$2.mp4" "${@:4}" >generate.log 2>&1 || { cat generate.log; fail "weft generate with $1 ${*:3}"; }
+}
+# The finished model has the length of its sections. Its order is that of the training.
+framepack_history() {
+    history framepack 9 4
+    section_video framepack_history plain 13 --image red.png
+    section_video framepack_history reverse 13 --image red.png --window 4
+    section_video framepack_history adapted 13 --image red.png --lora runs/framepack_history-lora/adapter
+    cmp plain.latents.npy reverse.latents.npy || fail "the default is another length of the sections"
+    ! cmp -s plain.latents.npy adapted.latents.npy || fail "the adapter has no effect"
+    train framepack_history forward --set history.sections=forward
+    ! cmp -s <(losses runs/framepack_history) <(losses runs/forward) || fail "the order has no effect"
+    section_video framepack_history ordered 13 --image red.png --sections forward
+    section_video forward forward 13 --image red.png
+    "$WEFT" generate --model runs/forward/model --prompt cat --steps 2 --image red.png --last-image blue.png --out last.mp4 >last.log 2>&1 && fail "a last image: not refused"
+    has_message last.log option-conflict key=--last-image || fail_with last.log "a last image: another message"
+}
+helios_history() {
+    history helios 10 5
+    section_video helios_history one 15
+    section_video helios_history two 15 --image red.png
+    ! cmp -s one.latents.npy two.latents.npy || fail "the image has no effect"
+    "$WEFT" generate --model runs/helios_history/model --prompt cat --frames 13 --out other.mp4 >other.log 2>&1 && fail "13 frames: not refused"
+    has_message other.log video-size key=--frames value=13 || fail_with other.log "13 frames: another message"
+}
+# The estimate counts the history, which is more than the sections.
+history_estimate() {
+    needs framepack_history
+    local at bytes=()
+    for at in history none; do
+        "$WEFT" estimate framepack_history.yaml --set condition=$at --set history.window=$([ $at = history ] && echo 4 || echo 0) --set autoencoder.tile= --json >estimate.json 2>estimate.log || { cat estimate.log; fail "weft estimate"; }
+        bytes+=("$(python3 -S -c 'import json; d = json.load(open("estimate.json")); print(d)')")
+    done
+    [ "${bytes[0]}" != "${bytes[1]}" ] || fail "the history does not count"
+}
+history_refusals() {
+    refuse_run framepack_history config-value key=stages.0 value=5 -- --set stages.0.frames=5 --set history.window=8
+    refuse_run framepack_history config-value key=stages.0 value=9 -- --set history.window=0
+    refuse_run framepack_history config-value key=history.window value=6 -- --set history.window=6
+    refuse_run framepack_history config-no-effect key=history.window -- --set condition=none
+    refuse_run framepack_history config-conflict key=distill.method -- --set distill=lcm
+    refuse_run framepack_history config-conflict key=parallel.cascades -- --set parallel.cascades.plan=every-iteration
+    refuse_run helios_history config-value key=history.sections -- --set history.sections=reverse
+    refuse_run helios_history config-value key=history.window value=6 -- --set history.window=6
+    refuse_run helios_history config-value key=stages.0 value=11 -- --set stages.0.frames=11
+    refuse_run helios_history config-conflict key=autoencoder.tile -- --set autoencoder.tile=16
+    refuse_run wan22 model-input-unsupported key=condition value=history -- --set condition=history
+}
+check framepack_history
+check framepack_history_layouts history_layouts framepack_history
+check helios_history
+check helios_history_layouts history_layouts helios_history
+check history_estimate
 check cosmos2 published cosmos2 5 --image red.png
 check hidream published hidream 1
 check flux published flux 1
 check wan22 published wan22 5
+check history_refusals
 finish

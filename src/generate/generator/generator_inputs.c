@@ -85,13 +85,13 @@ weft_status weft_generator_inputs_open(weft_generator *p)
     weft_visual_inputs files = o->visual;
     in->setup = setup_of(p);
     WEFT_TRY(check_processor(p));
-    if (weft_model_takes_port(p->model.denoiser).precedes && !p->model.published &&
+    if (weft_model_takes_port(p->model.denoiser).precedes && !p->model.in_sections &&
         (files.image || files.before))
         return weft_error(
             WEFT_MSG_MODEL_INPUT_UNSUPPORTED,
             WEFT_AT(.file = p->model.folder, .key = files.image ? "--image" : "--given-frames"),
             "weft trained this %s without a history, so no frames precede its "
-            "videos. Omit the option.",
+            "videos. Omit the option, or train it with condition: history.",
             weft_model_class(p->model.denoiser));
     if (p->shape.sections.precedes) {
         WEFT_TRY(weft_preceding_frames_open(&files, &in->setup, &in->preceding));

@@ -28,6 +28,9 @@ typedef struct weft_generator_model {
      * encoder */
     float *no_text[WEFT_MAX_TEXT_ENCODERS];
     bool first_frame;     /* weft.json: trained with a given first frame */
+    bool in_sections;     /* the video is denoised section by section */
+    int64_t window;       /* weft.json: frames of a section; 0 (default): the family's */
+    bool forward;         /* weft.json: sections from the first to the last */
     bool grey_rest;       /* and grey frames after it */
     double context_noise; /* causal models: timestep at which a block sees finished ones */
     bool control;         /* trained with control videos: weft.json, or the pipeline's class */

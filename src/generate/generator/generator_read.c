@@ -194,7 +194,7 @@ static weft_status check_sections(const weft_generator *p)
                           "%s generates one video at a time, because each section has a history "
                           "of its own; remove --batch-size %" PRId64,
                           class_name, o->batch);
-    if (o->visual.last_image && o->sections_forward)
+    if (o->visual.last_image && (o->sections_forward || p->model.forward))
         return weft_error(WEFT_MSG_OPTION_CONFLICT,
                           WEFT_AT(.key = "--last-image", .value = o->visual.last_image),
                           "sections from the first to the last have no last frame. Omit "
@@ -211,12 +211,12 @@ static weft_status lay_sections(weft_generator *p)
     const weft_frame_condition how = weft_model_takes_port(p->model.denoiser);
     WEFT_TRY(check_sections(p));
     if (!o->window)
-        o->window = how.section * f;
+        o->window = p->model.window ? p->model.window : how.section * f;
     if (!how.precedes && o->window % f)
         return weft_error(WEFT_MSG_VIDEO_SIZE, WEFT_AT(.key = "--window", WEFT_NUMBER(o->window)),
                           "sections have a multiple of %" PRId64 " frames, not %" PRId64, f,
                           o->window);
-    s->forward = o->sections_forward || how.precedes;
+    s->forward = o->sections_forward || p->model.forward || how.precedes;
     s->precedes = how.precedes;
     s->frames = how.precedes ? p->model.grid.section : o->window / f;
     s->count = (p->shape.latent[0] - !s->precedes) / s->frames;
@@ -543,7 +543,8 @@ static weft_status arrange_sections(weft_generator *p)
     if (!p->model.grid.section)
         return WEFT_OK;
     if (!o->window)
-        o->window = weft_grid_frames(&p->model.grid, how.section);
+        o->window = p->model.window ? p->model.window
+                                    : weft_grid_frames(&p->model.grid, how.section);
     p->model.grid.section = 0;
     WEFT_TRY(check_frames(p, "--window", o->window));
     p->model.grid.section = weft_grid_latent_frames(&p->model.grid, o->window);
@@ -564,7 +565,7 @@ static weft_status arrange_shape(weft_generator *p)
     p->shape.sampled_floats = p->shape.begun_floats = p->shape.latent_floats;
     WEFT_TRY(lay_reasoning(p));
     const weft_frame_condition how = weft_model_takes_port(p->model.denoiser);
-    if (how.form == WEFT_FRAME_CONDITION_HISTORY && (!how.precedes || p->model.published))
+    if (p->model.in_sections)
         return lay_sections(p);
     WEFT_TRY(weft_latent_stages_lay(p));
     if (p->options.sections_forward)

@@ -10,6 +10,7 @@
 #include "model/adapter_write.h"
 #include "model/encoders/identity_encoder.h"
 #include "train/config/run_model.h"
+#include "train/graph/history_inputs.h"
 #include "train/graph/student_levels.h"
 
 #include <errno.h>
@@ -346,11 +347,22 @@ static weft_status write_text_encoder(const weft_export *e, const char *folder, 
 static int64_t default_frames(const weft_export *e)
 {
     const weft_frame_condition how = weft_model_takes_port(&e->models->denoiser);
-    if (how.form != WEFT_FRAME_CONDITION_HISTORY || how.precedes)
+    if (how.form != WEFT_FRAME_CONDITION_HISTORY || how.precedes || e->models->sections.frames)
         return e->size->frames;
     const int64_t section = how.section * e->models->grid.factor[0];
     const int64_t sections = (e->size->frames + section - 2) / section;
     return 1 + (sections > 1 ? sections : 1) * section;
+}
+
+/* Adds the length and the order of sections that were trained with their history. */
+static void add_sections(const weft_export *e, json_t *own)
+{
+    const weft_video_sections *s = &e->models->sections;
+    if (!s->frames)
+        return;
+    json_object_set_new(own, "window", json_integer(weft_history_inputs_window(e->models)));
+    if (s->forward && !s->precedes)
+        json_object_set_new(own, "sections", json_string("forward"));
 }
 
 /* Writes all files of a pipeline except the trained weights. */
@@ -383,6 +395,8 @@ static weft_status write_rest(const weft_export *e, const char *folder)
         if (e->run->distill.context_noise > 0)
             json_object_set_new(own, "context_noise", json_real(e->run->distill.context_noise));
     }
+    if (own)
+        add_sections(e, own);
     if (own && e->models->denoiser.family && e->models->denoiser.family->negative)
         json_object_set_new(own, "negative", json_true());
     WEFT_TRY(save_json(folder, "weft.json", own));

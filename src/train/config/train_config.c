@@ -347,7 +347,8 @@ static const weft_section parallel_section = {
     "ranks. Heads, tokens, samples and widths need not be divisible",
     sizeof(weft_run), parallel_keys, WEFT_COUNT(parallel_keys)};
 
-const char *const weft_condition_names[] = {"none", "first_frame", "control", "clean_blocks", NULL};
+const char *const weft_condition_names[] = {"none",    "first_frame", "control", "clean_blocks",
+                                              "history", NULL};
 static const char *const recompute_words[] = {"auto", "none", NULL};
 static const weft_key run_keys[] = {
     {"out", WEFT_KEY_STRING, offsetof(weft_run, out), NULL, "",
@@ -389,9 +390,11 @@ static const weft_key run_keys[] = {
      "image conditioning; first_frame: the first frame of each clip without noise, control: a "
      "control video of each clip, in the way of the family and config (`weft generate --help "
      "image-models`); clean_blocks: teacher forcing, where a block of frames of a causal model "
-     "sees earlier blocks without noise",
+     "sees earlier blocks without noise; history: a section of each clip, with other frames of "
+     "the clip as its history (Framepack, Helios)",
      .choices = weft_condition_names},
     {"control", WEFT_KEY_SECTION, offsetof(weft_run, control), .section = &weft_control_section},
+    {"history", WEFT_KEY_SECTION, offsetof(weft_run, history), .section = &weft_history_section},
     {"sound", WEFT_KEY_SECTION, offsetof(weft_run, sound), .section = &weft_sound_section},
     {"preference", WEFT_KEY_SECTION, offsetof(weft_run, preference),
      .section = &weft_preference_section},
@@ -880,6 +883,7 @@ weft_status weft_run_check(const weft_run *run, const char *path)
     WEFT_TRY(weft_distill_check(run, path));
     WEFT_TRY(weft_preference_check(run, path));
     WEFT_TRY(weft_control_check(run, path));
+    WEFT_TRY(weft_history_check(run, path));
     WEFT_TRY(weft_identity_check(run, path));
     WEFT_TRY(weft_sound_check(run, path));
     return check_trainable(run, path);

@@ -10,6 +10,7 @@
 #include "train/config/control_config.h"
 #include "train/config/data_config.h"
 #include "train/config/distill_config.h"
+#include "train/config/history_config.h"
 #include "train/config/optimizer_config.h"
 #include "train/config/preference_config.h"
 #include "train/config/sound_config.h"
@@ -31,12 +32,14 @@ typedef enum weft_precision {
 } weft_precision;
 /* Conditioning of a transformer on images (model/family.h): none; the first frame, which trains
  * image-to-video generation; a control video; the clip itself without noise, of which a block of
- * frames sees earlier blocks (teacher forcing). */
+ * frames sees earlier blocks (teacher forcing); other frames of the clip as the history of a
+ * section. */
 typedef enum weft_run_condition {
     WEFT_CONDITION_NONE,
     WEFT_CONDITION_FIRST_FRAME,
     WEFT_CONDITION_CONTROL,
-    WEFT_CONDITION_CLEAN_BLOCKS
+    WEFT_CONDITION_CLEAN_BLOCKS,
+    WEFT_CONDITION_HISTORY
 } weft_run_condition;
 typedef enum weft_lr_kind { WEFT_LR_CONSTANT, WEFT_LR_COSINE } weft_lr_kind;
 
@@ -158,6 +161,7 @@ typedef struct weft_run {
     double guidance; /* embedded guidance scale during training */
     int condition;   /* weft_run_condition */
     weft_control_config control;
+    weft_history_config history;
     weft_sound_config sound;
     weft_distill_config distill;
     weft_preference_config preference;

@@ -10,6 +10,7 @@
 #include "train/graph/control.h"
 #include "train/graph/denoiser_call.h"
 #include "train/graph/distillation.h"
+#include "train/graph/history_inputs.h"
 #include "train/graph/identity_inputs.h"
 #include "train/graph/packed_rows.h"
 #include "train/graph/preference.h"
@@ -95,10 +96,18 @@ weft_model_size weft_run_latent_size(const weft_run_models *m, const weft_bucket
                              .audio = weft_run_sound_latents(&m->sound, b->frames)};
 }
 
+/* The latents that the denoiser gets with noise: of a clip, or of a section. */
+static weft_model_size noisy_size(const weft_run_models *m, const weft_bucket *b)
+{
+    weft_model_size s = weft_run_latent_size(m, b);
+    s.frames = m->sections.frames ? m->sections.frames : s.frames + m->lead;
+    return s;
+}
+
 int64_t weft_run_tokens(const weft_run_models *m, const weft_bucket *b)
 {
-    const weft_model_size s = weft_run_latent_size(m, b);
-    return ((s.frames + m->lead) / m->patch.factor[0]) * (s.height / m->patch.factor[1]) *
+    const weft_model_size s = noisy_size(m, b);
+    return (s.frames / m->patch.factor[0]) * (s.height / m->patch.factor[1]) *
            (s.width / m->patch.factor[2]);
 }
 
@@ -130,8 +139,7 @@ static weft_value given_latents(weft_graph *g, const weft_run *run, const weft_r
 static weft_value denoiser_loss(weft_graph *g, const weft_run *run, const weft_run_models *m,
                                 const weft_bucket *s)
 {
-    weft_model_size size = weft_run_latent_size(m, s);
-    size.frames += m->lead;
+    const weft_model_size size = noisy_size(m, s);
     const weft_noise_process *noise_process = weft_run_process(run);
     const weft_noise_process_config noised =
         weft_noise_process_resolve(noise_process, &run->noise, weft_run_tokens(m, s));
@@ -150,6 +158,8 @@ static weft_value denoiser_loss(weft_graph *g, const weft_run *run, const weft_r
         weft_identity_inputs_append(g, run, m, x, key, &p);
     weft_value noise = weft_random_like(g, WEFT_OP_RANDOM_NORMAL, key, WEFT_RNG_NOISE, latents);
     const weft_value given = given_latents(g, run, m, &size, latents, x, key, &p);
+    if (m->sections.frames)
+        weft_history_inputs_build(g, m, &size, &p);
     if (run->distill.method) {
         weft_distillation d = {run,
                                m,
@@ -680,6 +690,7 @@ weft_status weft_run_models_read(const weft_run *run, const char *path, weft_run
         WEFT_TRY(check_sign(&m.denoiser, run->transformer.weights, run->transformer.settings, path,
                             "transformer.weights"));
         WEFT_TRY(weft_character_inputs_read(run, &m, path));
+        WEFT_TRY(weft_history_inputs_read(run, &m, path));
         WEFT_TRY(check_denoiser(run, &m, path));
     }
     WEFT_TRY(

@@ -3,6 +3,7 @@
 #ifndef WEFT_TRAIN_GRAPH_OBJECTIVE_H
 #define WEFT_TRAIN_GRAPH_OBJECTIVE_H
 
+#include "model/video_sections.h"
 #include "train/graph/run_sound.h"
 #include "train/graph/vae_losses.h"
 
@@ -22,6 +23,8 @@ typedef struct weft_run_models {
     /* condition: first_frame on channels: the other frames are grey before they are encoded, as in
      * published models; otherwise their latents are zeros */
     bool grey_rest;
+    /* condition: history: `frames` and the order; frames 0: none (train/graph/history_inputs.h) */
+    weft_video_sections sections;
     weft_model image_encoder; /* of a character; family NULL: none */
     int64_t image_tokens;     /* of image_encoder; 0: none */
     weft_model teacher;    /* distill.teacher; family NULL: the denoiser with its first weights */
@@ -51,8 +54,8 @@ static inline bool weft_run_uses_identity(const weft_run_models *models)
 {
     return models->identity.family != NULL;
 }
-/* Latent size of one sample of a bucket, without `lead`, and the number of the denoiser's tokens
- * for this size. */
+/* Latent size of a clip of a bucket, without `lead`, and the number of the denoiser's tokens
+ * with noise: of the clip, or of a section. */
 weft_model_size weft_run_latent_size(const weft_run_models *models, const weft_bucket *bucket);
 int64_t weft_run_tokens(const weft_run_models *models, const weft_bucket *bucket);
 
@@ -74,6 +77,8 @@ int64_t weft_run_tokens(const weft_run_models *models, const weft_bucket *bucket
  *   batch.identity, batch.identity_given: reference images (train/graph/identity_inputs.h)
  *   batch.first_frame f32, like batch.latents: the first frame of each clip, followed by grey
  *                 frames, with grey_rest
+ *   batch.index, batch.history, ...: the history of a section, which batch.latents has in place
+ *                 of the clip (train/graph/history_inputs.h)
  *   batch.sound, batch.with_sound, batch.sound_key: the sound (train/graph/sound_stream.h)
  *   -> loss of the noise process. A mixture of experts adds its load-balancing loss, and "balance",
  *      "fullest", "dropped" (model/family.h)

@@ -3,6 +3,7 @@
 
 #include "base/rng.h"
 #include "train/graph/distillation.h"
+#include "train/graph/history_inputs.h"
 #include "train/graph/sound_stream.h"
 
 #include <string.h>
@@ -84,6 +85,23 @@ int64_t weft_inputs_key(const weft_inputs *in, int64_t step, const weft_batch *b
     return (int64_t)mixed;
 }
 
+/* Sets a section of each clip and its history. */
+static void fill_sections(const weft_inputs *in, int64_t step, const weft_batch *batch,
+                          weft_input_lookup *find, void *user)
+{
+    const weft_model_size *size = &in->clip;
+    const weft_video_sections s = weft_history_inputs_sections(in->models, size->frames);
+    weft_history_clip clip = {
+        .grid = &in->models->grid,
+        .frame = size->height * size->width * in->models->grid.channels,
+        .scale = weft_noise_process_scale(weft_run_process(in->run), &in->run->noise)};
+    for (int64_t i = 0; i < batch->count; i++) {
+        const int64_t at = weft_history_inputs_draw(&s, weft_inputs_key(in, step, batch, i));
+        clip.latents = batch->part + i * size->frames * clip.frame;
+        weft_history_inputs_fill(&s, at, &clip, i, find, user);
+    }
+}
+
 weft_status weft_inputs_fill(const weft_inputs *in, int64_t step, const weft_batch *batch,
                              weft_input_lookup *find, void *user)
 {
@@ -92,7 +110,9 @@ weft_status weft_inputs_fill(const weft_inputs *in, int64_t step, const weft_bat
                 *to = find(user, denoises ? "batch.latents" : "batch.video");
     for (int64_t i = 0; key && i < batch->count; i++)
         ((int64_t *)key->data)[i] = weft_inputs_key(in, step, batch, i);
-    if (to && denoises)
+    if (denoises && in->models->sections.frames)
+        fill_sections(in, step, batch, find, user);
+    else if (to && denoises)
         fill_latents(in, to, batch->part);
     static const char *const others[] = {"batch.rejected",   "batch.control", "batch.grey",
                                          "batch.image",      "batch.overlap", "batch.background",

@@ -13,6 +13,7 @@ typedef struct weft_inputs {
      * captions. NULL: captions are encoded in the step. */
     const float *no_text;
     int64_t sound_floats; /* of a sample, after its text conditioning (weft_run_sound_floats) */
+    weft_model_size clip; /* latents of the batch's clips (weft_run_latent_size) */
 } weft_inputs;
 
 /* Copies this rank's samples of `batch` into the inputs "batch.*". `find` returns the input of a

@@ -211,14 +211,28 @@ static weft_exec_config encoding_exec(const weft_exec_config *run, bool apart, i
     return here;
 }
 
+/* The clips that the encoder gets: sections that are videos of their own are a batch. */
+static weft_bucket encoded_size(const encoding *e, int bucket)
+{
+    weft_bucket size = e->size[bucket];
+    const weft_grid *grid = e->models ? &e->models->grid : NULL;
+    if (!grid || !grid->section)
+        return size;
+    const int64_t frames = weft_grid_frames(grid, grid->section);
+    size.batch *= size.frames / frames;
+    size.frames = frames;
+    return size;
+}
+
 /* Plans the VAE of a bucket: a program, or programs of tiles. */
 static weft_status plan_vae(encoding *e, const weft_model *vae, int bucket)
 {
     if (e->tile.on)
         return open_tiled(e, vae, &e->size[bucket], &e->vae[bucket]);
     weft_graph *g = weft_graph_create();
+    const weft_bucket size = encoded_size(e, bucket);
     if (g)
-        weft_encoder_build(g, vae, &e->size[bucket]);
+        weft_encoder_build(g, vae, &size);
     WEFT_TRY(weft_step_plan(g, NULL, &e->here, &e->step[bucket]));
     e->program[bucket] = e->step[bucket].program;
     return WEFT_OK;
@@ -557,7 +571,8 @@ static weft_status encode_whole(encoding *e, const weft_batch *batch)
 {
     const weft_step *step = &e->step[batch->bucket];
     weft_tensor *video = weft_program_input(step->program, "batch.video");
-    const int64_t frames = video->shape.dim[1], floats = weft_shape_count(&video->shape) / frames;
+    const int64_t frames = e->size[batch->bucket].frames,
+                  floats = weft_shape_count(&video->shape) / frames;
     const float *from;
     int64_t given;
     WEFT_TRY(share_samples(e, batch));
@@ -567,6 +582,9 @@ static weft_status encode_whole(encoding *e, const weft_batch *batch)
            (size_t)((frames - given) * floats) * sizeof(float));
     WEFT_TRY(weft_program_run(step->program));
     e->latent = weft_program_output(step->program, "latents")->shape;
+    const int64_t sections = e->latent.dim[0] / e->batch; /* of a clip */
+    e->latent.dim[0] /= sections;
+    e->latent.dim[1] *= sections;
     return WEFT_OK;
 }
 

@@ -143,6 +143,8 @@ static weft_status cache_key(const weft_run *run, const weft_run_models *models,
                         tile.size[1], tile.size[2], tile.step[1], tile.step[2]);
     if (weft_run_has_sound(&models->sound))
         weft_buf_printf(&what, "sound|");
+    if (models->grid.section) /* latents of sections that are videos of their own */
+        weft_buf_printf(&what, "sections %" PRId64 "|", models->grid.section);
     XXH3_state_t *state = XXH3_createState();
     weft_status_code status = WEFT_OK;
     WEFT_GO(weft_buf_check(&what));

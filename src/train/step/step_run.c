@@ -132,7 +132,9 @@ static weft_status fill_batch(weft_step_run *r, int64_t index, int *bucket)
     if (at == 0)
         WEFT_TRY(next_batch(r));
     const int64_t sound = weft_run_sound_floats(&c->models.sound, s->train_stage);
-    const weft_inputs inputs = {c->run, &c->models, &c->tokenizers, s->no_text, sound};
+    const weft_bucket *size = weft_train_stage_bucket(s->train_stage, r->batch.bucket);
+    const weft_inputs inputs = {c->run, &c->models, &c->tokenizers, s->no_text, sound,
+                                weft_run_latent_size(&c->models, size)};
     if (r->batch.packed) {
         *bucket = 0;
         input_context rows = {s, index, 0};
@@ -147,7 +149,12 @@ static weft_status fill_batch(weft_step_run *r, int64_t index, int *bucket)
                           r->batch.count, count * parts);
     const bool denoises = weft_run_trains_denoiser(&c->models);
     const weft_tensor *to = input_of(s, index, *bucket, denoises ? "batch.latents" : "batch.video");
-    const int64_t floats = to && count ? weft_shape_count(&to->shape) / count : 0;
+    const weft_model_size *clip = &inputs.clip;
+    const int64_t floats =
+        c->models.sections.frames
+            ? clip->frames * clip->height * clip->width * c->models.grid.channels
+        : to && count ? weft_shape_count(&to->shape) / count
+                      : 0;
     const weft_batch part = part_of(&r->batch, at * count, count, floats,
                                     s->no_text ? c->models.text.floats + sound : 0);
     weft_tensor *adversarial = input_of(s, index, *bucket, "loss.adversarial");

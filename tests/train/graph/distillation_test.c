@@ -1,5 +1,5 @@
-/* Step distillation, preference tuning, control videos and identity encoders, compared with PyTorch
- * (tools/golden_distill.py, tools/golden_identity.py): losses, gradient norms and weights of 20 steps, on one rank and on
+/* Step distillation, preference tuning, control videos, histories and identity encoders, compared with PyTorch
+ * (tools/golden_distill.py, tools/golden_history.py, tools/golden_identity.py): losses, gradient norms and weights of 20 steps, on one rank and on
  * layouts of several, with ranks as threads. The step is built as in `weft train`:
  * weft_objective_make and weft_step_make. Results are close, not bitwise: the reference computes in
  * f64. A repeated layout is bitwise identical. */
@@ -11,6 +11,7 @@
 #include "format/tensors/tensors.h"
 #include "kernel/cpu/table.h"
 #include "train/graph/distillation.h"
+#include "train/graph/history_inputs.h"
 #include "train/graph/student_levels.h"
 #include "train/step/train_step.h"
 
@@ -120,6 +121,12 @@ static void read_run(golden *d)
         run->identity.class_name = run->identity.image_encoder = "given";
         run->identity.dropout = number(d->json, NULL, "dropout");
     }
+    if (!strncmp(kind, "history", 7)) {
+        run->distill.method = WEFT_DISTILL_NONE;
+        run->condition = WEFT_CONDITION_HISTORY;
+        run->distill.interval = 1;
+        run->guidance = 1;
+    }
     const bool moves = !strncmp(kind, "animate", 7) || !strncmp(kind, "replace", 7);
     if (!strncmp(kind, "control", 7) || !strncmp(kind, "vace", 4) || moves) {
         run->distill.method = WEFT_DISTILL_NONE;
@@ -153,6 +160,28 @@ static void read_sound(golden *d, const char *encoder)
     text->entry[text->entries++].port = WEFT_PORT_AUDIO_TEXT;
 }
 
+/* Sections with a history. Framepack also has a pooled text. */
+static void read_history(golden *d)
+{
+    const json_t *json = json_object_get(d->json, "history");
+    weft_text_conditioning *text = &d->models.text;
+    const weft_stored_tensor *pooled = weft_tensors_find(d->tensors, "in.pooled");
+    d->models.sections = (weft_video_sections){
+        .frames = json_integer_value(json_object_get(json, "frames")),
+        .forward = json_is_true(json_object_get(json, "forward")),
+        .precedes = json_is_true(json_object_get(json, "precedes"))};
+    if (d->models.sections.precedes)
+        d->models.grid.section = d->models.sections.frames;
+    d->size.frames = weft_grid_frames(&d->models.grid,
+                                      json_integer_value(json_object_get(d->json, "latent_frames")));
+    if (!pooled)
+        return;
+    *text = (weft_text_conditioning){.entries = 2};
+    text->entry[0] = (weft_conditioning_entry){
+        .port = WEFT_PORT_TEXT, .rows = weft_tensors_find(d->tensors, "in.text")->dim[1]};
+    text->entry[1] = (weft_conditioning_entry){.port = WEFT_PORT_POOLED};
+}
+
 static golden open_golden(const char *name)
 {
     char path[600];
@@ -184,7 +213,7 @@ static golden open_golden(const char *name)
              (int)weft_tensors_find(d.tensors, "in.text")->dim[1]);
     if (json_object_get(d.json, "sound"))
         read_sound(&d, text);
-    else
+    else if (!weft_tensors_find(d.tensors, "in.pooled"))
         d.models.text = captions_of(&d.models.denoiser, text);
     const weft_stored_tensor *tokens = weft_tensors_find(d.tensors, "in.image_tokens");
     d.models.image_tokens = tokens ? tokens->dim[1] : 0;
@@ -196,6 +225,8 @@ static golden open_golden(const char *name)
         d.run.identity.images.count = images->dim[1];
     }
     weft_run_models_connect(&d.models);
+    if (json_object_get(d.json, "history"))
+        read_history(&d);
     return d;
 }
 
@@ -273,6 +304,31 @@ static void fill_input(const job *j, const weft_step *step, int64_t s, const cha
     weft_free(whole);
 }
 
+static weft_tensor *find_input(void *user, const char *name)
+{
+    return weft_program_input(((const weft_step *)user)->program, name);
+}
+
+/* Sets sections and histories as training does: item i of step s has key 1000 s + i + 1. */
+static void fill_history(const job *j, weft_step *step, int64_t s)
+{
+    int64_t all;
+    const golden *d = j->d;
+    const weft_run_models *m = &d->models;
+    const weft_model_size size = weft_run_latent_size(m, &d->size);
+    const weft_video_sections sections = weft_history_inputs_sections(m, size.frames);
+    float *clips = values_of(d, "in.latents", &all);
+    const int64_t frame = size.height * size.width * m->grid.channels;
+    for (int64_t i = 0; i < step->local_count; i++) {
+        const int64_t item = step->local_first + i, sample = (s * d->size.batch + item) % d->samples;
+        const weft_history_clip clip = {&m->grid, clips + sample * size.frames * frame, frame, 1};
+        weft_history_inputs_fill(&sections,
+                                 weft_history_inputs_draw(&sections, 1000 * s + item + 1), &clip, i,
+                                 find_input, step);
+    }
+    weft_free(clips);
+}
+
 /* Every token of a caption is one of its text. */
 static void fill_mask(const weft_step *step, const char *input)
 {
@@ -281,11 +337,15 @@ static void fill_mask(const weft_step *step, const char *input)
         ((int32_t *)mask->data)[i] = 1;
 }
 
-static void fill(const job *j, const weft_step *step, int64_t s)
+static void fill(const job *j, weft_step *step, int64_t s)
 {
     weft_tensor *key = weft_program_input(step->program, "batch.key"),
                 *sound_key = weft_program_input(step->program, "batch.sound_key");
-    fill_input(j, step, s, "batch.latents", "in.latents");
+    if (j->d->models.sections.frames)
+        fill_history(j, step, s);
+    else
+        fill_input(j, step, s, "batch.latents", "in.latents");
+    fill_input(j, step, s, "batch.pooled", "in.pooled");
     fill_input(j, step, s, "batch.rejected", "in.rejected");
     fill_input(j, step, s, "batch.control", "in.control");
     fill_input(j, step, s, "batch.grey", "in.grey");
@@ -626,6 +686,18 @@ Test(distillation, control_with_lora_equals_the_reference)
     expect_reference("vace_lora", "", 0, false);
 }
 
+/* Sections of Framepack in both orders, and of Helios, with the histories of the pipelines. */
+Test(distillation, history_equals_the_reference)
+{
+    expect_reference("history_framepack", "", 0, false);
+    expect_reference("history_helios", "", 0, false);
+}
+
+Test(distillation, history_with_lora_equals_the_reference)
+{
+    expect_reference("history_forward_lora", "", 0, false);
+}
+
 /* ---- layouts ------------------------------------------------------------------------------- */
 
 static bool same_bits(const job *a, const job *b)
@@ -782,4 +854,11 @@ Test(distillation, control_on_layouts_equals_the_reference)
 {
     expect_layouts("control", few, WEFT_COUNT(few));
     expect_layouts("vace", some, WEFT_COUNT(some));
+}
+
+Test(distillation, history_on_layouts_equals_the_reference)
+{
+    expect_layouts("history_framepack", some, WEFT_COUNT(some));
+    expect_layouts("history_helios", some, WEFT_COUNT(some));
+    expect_layouts("history_forward_lora", few, WEFT_COUNT(few));
 }
