@@ -10,7 +10,7 @@
 #define SIDE WEFT_REQUEST_SIDE
 
 static const char *const window_modes[] = {"blend", "continue", "history", NULL};
-static const char *const orders[] = {"reverse", "forward", NULL};
+static const char *const orders[] = {"auto", "reverse", "forward", NULL};
 static const char *const first_steps[] = {"same", "double", NULL};
 static const char *const refined_frames[] = {"double", "same", NULL};
 static const char *const block_sparse[] = {"on", "off", "config", NULL};
@@ -82,7 +82,8 @@ static const weft_key keys[] = {
      "frames that neighbouring windows share; 0: about a quarter", .min = 0, .max = 100000},
     {"window_mode", WEFT_KEY_ENUM, 0, "blend", "", "how windows are joined",
      .choices = window_modes},
-    {"sections", WEFT_KEY_ENUM, 0, "reverse", "", "order of the sections (Framepack)",
+    {"sections", WEFT_KEY_ENUM, 0, "auto", "",
+     "order of the sections (Framepack); auto: as weft trained the model, otherwise reverse",
      .choices = orders},
     {"frame_lag", WEFT_KEY_I64, 0, "0", "steps",
      "steps by which a block of frames is noisier than the one before; 0: one level", .min = 0,

@@ -166,7 +166,9 @@ static weft_status read_windows(const weft_args *args, weft_generator_options *o
     WEFT_TRY(weft_args_i64(args, "--window-overlap", 0, 100000, &o->window_overlap));
     o->no_kv_cache = !strcmp(weft_args_string(args, "--kv-cache"), "off");
     WEFT_TRY(read_given(args, "--context-noise", 1000, &o->context_noise));
-    o->sections_forward = !strcmp(weft_args_string(args, "--sections"), "forward");
+    const char *order = weft_args_string(args, "--sections");
+    o->sections_forward = !strcmp(order, "forward");
+    o->sections_reverse = !strcmp(order, "reverse");
     WEFT_TRY(weft_args_i64(args, "--frame-lag", 0, 10000, &o->frame_lag));
     WEFT_TRY(weft_args_i64(args, "--block-frames", 0, 1024, &o->block_frames));
     WEFT_TRY(weft_args_i64(args, "--reasoning-frames", 0, 100000, &o->reasoning_frames));
@@ -326,7 +328,7 @@ static weft_status check_choices(const weft_args *args)
     } choices[] = {{"--refine-frames", {"double", "same"}},
                    {"--block-sparse", {"on", "off", "config"}},
                    {"--kv-cache", {"on", "off"}},
-                   {"--sections", {"reverse", "forward"}},
+                   {"--sections", {"auto", "reverse", "forward"}},
                    {"--first-section-steps", {"same", "double"}}};
     for (int i = 0; i < WEFT_COUNT(choices); i++) {
         const char *given = weft_args_string(args, choices[i].option), *const *word =

@@ -76,10 +76,11 @@ const char *weft_args_method_given(const weft_args *args, const weft_option *opt
      "timestep at which a causal model sees finished blocks, 0 to 1000; by default the timestep " \
      "of its training (distill.context_noise of a model that weft trained), or 0", \
      .group = "size"}, \
-    {"--sections", "ORDER", "reverse", \
+    {"--sections", "ORDER", "auto", \
      "order of the sections of models that generate a video section by section (Framepack), of " \
-     "--window frames; reverse, or forward (Framepack F1)", \
-     .group = "size", .choices = "reverse forward"}
+     "--window frames; reverse, forward (Framepack F1), or auto: the order in which weft trained " \
+     "the model, otherwise reverse", \
+     .group = "size", .choices = "auto reverse forward"}
 #define WEFT_METHOD_SAMPLING \
     {"--frame-lag", "N", "0", \
      "steps by which a block of frames is noisier than the block before it, for models with a " \

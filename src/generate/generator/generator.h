@@ -126,8 +126,9 @@ typedef struct weft_generator_options {
      * of the model's weft.json, or 0. */
     weft_given_number context_noise;
     /* Models that denoise section by section: `window` is the length of a section in frames, and
-     * sections are denoised from the first to the last, not from the last to the first. */
-    bool sections_forward;
+     * sections are denoised from the first to the last (forward), or from the last to the first
+     * (reverse). Neither (default): as the model was trained, or in reverse. */
+    bool sections_forward, sections_reverse;
     /* Models with noise levels per frame: steps by which a block of frames is noisier than the
      * block before it; frames of a block, 0: of the config. */
     int64_t frame_lag, block_frames;

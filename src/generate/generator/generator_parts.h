@@ -28,8 +28,8 @@
 #include "generate/generator/generator_trajectory.h"
 #include "generate/generator/saved_latents.h"
 #include "generate/generator/temporal_windows.h"
-#include "model/video_sections.h"
 #include "model/frame_cache.h"
+#include "model/video_sections.h"
 #include "transform/sharding/recipes.h"
 #include "transform/sharding/slices.h"
 

@@ -164,6 +164,13 @@ static weft_status check_sizes(weft_generator *p)
     return WEFT_OK;
 }
 
+/* The order of the sections: of the options, or of the training. */
+static bool is_forward(const weft_generator *p)
+{
+    const weft_generator_options *o = &p->options;
+    return o->sections_forward || (p->model.forward && !o->sections_reverse);
+}
+
 static weft_status check_sections(const weft_generator *p)
 {
     const weft_generator_options *o = &p->options;
@@ -194,11 +201,11 @@ static weft_status check_sections(const weft_generator *p)
                           "%s generates one video at a time, because each section has a history "
                           "of its own; remove --batch-size %" PRId64,
                           class_name, o->batch);
-    if (o->visual.last_image && (o->sections_forward || p->model.forward))
+    if (o->visual.last_image && is_forward(p))
         return weft_error(WEFT_MSG_OPTION_CONFLICT,
                           WEFT_AT(.key = "--last-image", .value = o->visual.last_image),
                           "sections from the first to the last have no last frame. Omit "
-                          "--sections forward or --last-image.");
+                          "--last-image, or give --sections reverse.");
     return WEFT_OK;
 }
 
@@ -216,7 +223,7 @@ static weft_status lay_sections(weft_generator *p)
         return weft_error(WEFT_MSG_VIDEO_SIZE, WEFT_AT(.key = "--window", WEFT_NUMBER(o->window)),
                           "sections have a multiple of %" PRId64 " frames, not %" PRId64, f,
                           o->window);
-    s->forward = o->sections_forward || p->model.forward || how.precedes;
+    s->forward = is_forward(p) || how.precedes;
     s->precedes = how.precedes;
     s->frames = how.precedes ? p->model.grid.section : o->window / f;
     s->count = (p->shape.latent[0] - !s->precedes) / s->frames;
@@ -543,8 +550,8 @@ static weft_status arrange_sections(weft_generator *p)
     if (!p->model.grid.section)
         return WEFT_OK;
     if (!o->window)
-        o->window = p->model.window ? p->model.window
-                                    : weft_grid_frames(&p->model.grid, how.section);
+        o->window =
+            p->model.window ? p->model.window : weft_grid_frames(&p->model.grid, how.section);
     p->model.grid.section = 0;
     WEFT_TRY(check_frames(p, "--window", o->window));
     p->model.grid.section = weft_grid_latent_frames(&p->model.grid, o->window);

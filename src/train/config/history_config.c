@@ -16,11 +16,8 @@ static const weft_key history_keys[] = {
 };
 const weft_section weft_history_section = {
     "history",
-    "history of a section of a video, with condition: history (Framepack, Helios)",
-    sizeof(weft_history_config),
-    history_keys,
-    WEFT_COUNT(history_keys),
-    .single = "window"};
+    "sections of a clip and their histories, with condition: history (Framepack, Helios)",
+    sizeof(weft_history_config), history_keys, WEFT_COUNT(history_keys)};
 
 static weft_status conflict(const char *path, const char *key)
 {
@@ -35,8 +32,8 @@ weft_status weft_history_check(const weft_run *run, const char *path)
                      others[] = {{"distill.method", run->distill.method != 0},
                                  {"preference.rejected", weft_run_prefers(run)},
                                  {"identity", weft_run_model_given(&run->identity)},
-                                 {"parallel.cascades", weft_cascades_planned(&run->cascades) !=
-                                                           WEFT_CASCADES_NONE}};
+                                 {"parallel.cascades",
+                                  weft_cascades_planned(&run->cascades) != WEFT_CASCADES_NONE}};
     const char *given = weft_first_given(keys, WEFT_COUNT(keys)),
                *other = weft_first_given(others, WEFT_COUNT(others));
     if (run->condition != WEFT_CONDITION_HISTORY)

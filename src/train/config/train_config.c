@@ -347,8 +347,8 @@ static const weft_section parallel_section = {
     "ranks. Heads, tokens, samples and widths need not be divisible",
     sizeof(weft_run), parallel_keys, WEFT_COUNT(parallel_keys)};
 
-const char *const weft_condition_names[] = {"none",    "first_frame", "control", "clean_blocks",
-                                              "history", NULL};
+const char *const weft_condition_names[] = {"none",         "first_frame", "control",
+                                            "clean_blocks", "history",     NULL};
 static const char *const recompute_words[] = {"auto", "none", NULL};
 static const weft_key run_keys[] = {
     {"out", WEFT_KEY_STRING, offsetof(weft_run, out), NULL, "",

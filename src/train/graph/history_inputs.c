@@ -23,8 +23,7 @@ void weft_history_inputs_build(weft_graph *g, const weft_run_models *m, const we
     weft_model_size own = *size;
     for (int k = 0; k < WEFT_HISTORY_SCALES; k++)
         own.history[k] = weft_history_frames[k] + (k == 0); /* with the image */
-    ports->at[WEFT_PORT_INDEX] =
-        weft_model_input(g, &m->denoiser, &own, WEFT_PORT_INDEX, "batch.");
+    ports->at[WEFT_PORT_INDEX] = weft_model_input(g, &m->denoiser, &own, WEFT_PORT_INDEX, "batch.");
     for (int k = 0; k < WEFT_HISTORY_SCALES; k++)
         for (int i = 0; i < 2; i++)
             ports->at[ports_of[k][i]] =
@@ -100,14 +99,14 @@ static weft_status set_length(const weft_run *run, weft_run_models *m,
     if (how->precedes ? !weft_grid_takes_frames(&m->grid, window) : window % f != 0)
         return weft_error(WEFT_MSG_CONFIG_VALUE,
                           WEFT_AT(.file = path, .key = "history.window", WEFT_NUMBER(window)),
-                          how->precedes ? "a section of %s has %s frames, as a video of its own for "
-                                          "the autoencoder"
-                                        : "a section of %s has a multiple of %s frames",
+                          how->precedes
+                              ? "a section of %s has %s frames, as a video of its own for "
+                                "the autoencoder"
+                              : "a section of %s has a multiple of %s frames",
                           weft_model_class(&m->denoiser),
                           how->precedes ? weft_grid_rule(&m->grid, rule)
                                         : (snprintf(rule, sizeof rule, "%" PRId64, f), rule));
-    m->sections.frames =
-        how->precedes ? weft_grid_latent_frames(&m->grid, window) : window / f;
+    m->sections.frames = how->precedes ? weft_grid_latent_frames(&m->grid, window) : window / f;
     return WEFT_OK;
 }
 
@@ -129,15 +128,14 @@ static weft_status check_clips(const weft_run *run, const weft_run_models *m, co
             char key[64];
             if (count >= 1 && before + count * window == frames)
                 continue;
-            return weft_error(
-                WEFT_MSG_CONFIG_VALUE,
-                WEFT_AT(.file = path,
-                        .key = weft_train_stage_bucket_key(&stage[i], i, b, key),
-                        WEFT_NUMBER(frames)),
-                "%" PRId64 " frames are not %s sections of %" PRId64
-                " frames. Use %" PRId64 " frames, or another history.window.",
-                frames, before ? "a first frame and" : "whole", window,
-                before + (count > 0 ? count + 1 : 1) * window);
+            return weft_error(WEFT_MSG_CONFIG_VALUE,
+                              WEFT_AT(.file = path,
+                                      .key = weft_train_stage_bucket_key(&stage[i], i, b, key),
+                                      WEFT_NUMBER(frames)),
+                              "%" PRId64 " frames are not %s sections of %" PRId64
+                              " frames. Use %" PRId64 " frames, or another history.window.",
+                              frames, before ? "a first frame and" : "whole", window,
+                              before + (count > 0 ? count + 1 : 1) * window);
         }
     return WEFT_OK;
 }
@@ -163,8 +161,7 @@ weft_status weft_history_inputs_read(const weft_run *run, weft_run_models *m, co
     if (!m->grid.causal)
         return weft_error(WEFT_MSG_CONFIG_CONFLICT, WEFT_AT(.file = path, .key = "condition"),
                           "the latents of this autoencoder have no separate frame for the first "
-                          "frame of a video; use a causal autoencoder, such as that of the "
-                          "published model");
+                          "frame of a video; use a causal autoencoder, such as AutoencoderKLWan");
     if (how.precedes && run->autoencoder.tile && run->autoencoder.tile[0] &&
         strcmp(run->autoencoder.tile, "off") != 0)
         return weft_error(
@@ -173,9 +170,8 @@ weft_status weft_history_inputs_read(const weft_run *run, weft_run_models *m, co
             "each section of %s is encoded as a video of its own, which tiles do not support. "
             "Remove the key.",
             weft_model_class(&m->denoiser));
-    m->sections = (weft_video_sections){.forward = how.precedes ||
-                                                   order == WEFT_HISTORY_ORDER_FORWARD,
-                                        .precedes = how.precedes};
+    m->sections = (weft_video_sections){
+        .forward = how.precedes || order == WEFT_HISTORY_ORDER_FORWARD, .precedes = how.precedes};
     WEFT_TRY(set_length(run, m, &how, path));
     WEFT_TRY(check_clips(run, m, path));
     if (how.precedes)

@@ -133,8 +133,8 @@ static weft_status fill_batch(weft_step_run *r, int64_t index, int *bucket)
         WEFT_TRY(next_batch(r));
     const int64_t sound = weft_run_sound_floats(&c->models.sound, s->train_stage);
     const weft_bucket *size = weft_train_stage_bucket(s->train_stage, r->batch.bucket);
-    const weft_inputs inputs = {c->run, &c->models, &c->tokenizers, s->no_text, sound,
-                                weft_run_latent_size(&c->models, size)};
+    const weft_inputs inputs = {c->run,     &c->models, &c->tokenizers,
+                                s->no_text, sound,      weft_run_latent_size(&c->models, size)};
     if (r->batch.packed) {
         *bucket = 0;
         input_context rows = {s, index, 0};
@@ -150,11 +150,10 @@ static weft_status fill_batch(weft_step_run *r, int64_t index, int *bucket)
     const bool denoises = weft_run_trains_denoiser(&c->models);
     const weft_tensor *to = input_of(s, index, *bucket, denoises ? "batch.latents" : "batch.video");
     const weft_model_size *clip = &inputs.clip;
-    const int64_t floats =
-        c->models.sections.frames
-            ? clip->frames * clip->height * clip->width * c->models.grid.channels
-        : to && count ? weft_shape_count(&to->shape) / count
-                      : 0;
+    const int64_t floats = c->models.sections.frames
+                               ? clip->frames * clip->height * clip->width * c->models.grid.channels
+                           : to && count ? weft_shape_count(&to->shape) / count
+                                         : 0;
     const weft_batch part = part_of(&r->batch, at * count, count, floats,
                                     s->no_text ? c->models.text.floats + sound : 0);
     weft_tensor *adversarial = input_of(s, index, *bucket, "loss.adversarial");

@@ -166,14 +166,14 @@ static void read_history(golden *d)
     const json_t *json = json_object_get(d->json, "history");
     weft_text_conditioning *text = &d->models.text;
     const weft_stored_tensor *pooled = weft_tensors_find(d->tensors, "in.pooled");
-    d->models.sections = (weft_video_sections){
-        .frames = json_integer_value(json_object_get(json, "frames")),
-        .forward = json_is_true(json_object_get(json, "forward")),
-        .precedes = json_is_true(json_object_get(json, "precedes"))};
+    d->models.sections =
+        (weft_video_sections){.frames = json_integer_value(json_object_get(json, "frames")),
+                              .forward = json_is_true(json_object_get(json, "forward")),
+                              .precedes = json_is_true(json_object_get(json, "precedes"))};
     if (d->models.sections.precedes)
         d->models.grid.section = d->models.sections.frames;
-    d->size.frames = weft_grid_frames(&d->models.grid,
-                                      json_integer_value(json_object_get(d->json, "latent_frames")));
+    d->size.frames = weft_grid_frames(
+        &d->models.grid, json_integer_value(json_object_get(d->json, "latent_frames")));
     if (!pooled)
         return;
     *text = (weft_text_conditioning){.entries = 2};
@@ -320,7 +320,8 @@ static void fill_history(const job *j, weft_step *step, int64_t s)
     float *clips = values_of(d, "in.latents", &all);
     const int64_t frame = size.height * size.width * m->grid.channels;
     for (int64_t i = 0; i < step->local_count; i++) {
-        const int64_t item = step->local_first + i, sample = (s * d->size.batch + item) % d->samples;
+        const int64_t item = step->local_first + i,
+                      sample = (s * d->size.batch + item) % d->samples;
         const weft_history_clip clip = {&m->grid, clips + sample * size.frames * frame, frame, 1};
         weft_history_inputs_fill(&sections,
                                  weft_history_inputs_draw(&sections, 1000 * s + item + 1), &clip, i,

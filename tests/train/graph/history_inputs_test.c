@@ -24,8 +24,8 @@ static const char framepack[] =
                       "\"num_layers\":1,\"rope_dim\":[4,2,2]}";
 
 static const char *const names[] = {
-    "batch.latents",       "batch.index",         "batch.history",         "batch.history_2x",
-    "batch.history_4x",    "batch.history_index", "batch.history_2x_index", "batch.history_4x_index"};
+    "batch.latents",    "batch.index",         "batch.history",          "batch.history_2x",
+    "batch.history_4x", "batch.history_index", "batch.history_2x_index", "batch.history_4x_index"};
 
 /* A program with the inputs of a section. */
 static weft_step inputs_of(const weft_run_models *m, weft_store *store)
