@@ -4,6 +4,12 @@
 #include "exec/execute.h"
 #include "generate/conditioning/clip_preprocess.h"
 
+bool weft_image_features_unrounded(const weft_run *run, const weft_run_models *models)
+{
+    return run->data.image_features == WEFT_FEATURES_OF_FRAME &&
+           weft_model_takes_port(&models->denoiser).unrounded;
+}
+
 weft_status weft_image_features_plan(const weft_run *run, const weft_run_models *models,
                                      const weft_backend *backend, weft_image_features *f)
 {
@@ -20,7 +26,7 @@ weft_status weft_image_features_plan(const weft_run *run, const weft_run_models 
     const weft_shape pixels = weft_model_shape(&e->model, &one, WEFT_PORT_VIDEO);
     e->side = pixels.dim[2];
     WEFT_TRY(weft_clip_encoder_processor(e->folder, e->side, &e->processor));
-    e->processor.unrounded = !f->whole && weft_model_takes_port(&models->denoiser).unrounded;
+    e->processor.unrounded = weft_image_features_unrounded(run, models);
     return weft_image_encoder_compile(backend, pixels, e, &f->made);
 }
 

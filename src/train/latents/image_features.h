@@ -16,6 +16,8 @@ typedef struct weft_image_features {
     weft_part_bytes bytes;
 } weft_image_features;
 
+/* Whether the denoiser's preprocessing of first frames does not round colours to 8 bits. */
+bool weft_image_features_unrounded(const weft_run *run, const weft_run_models *models);
 /* Compiles the encoder of run->data.image_encoder, with the preprocessing of
  * weft_clip_encoder_processor. Reserves no memory. */
 weft_status weft_image_features_plan(const weft_run *run, const weft_run_models *models,

@@ -15,6 +15,7 @@
 #include "train/checkpoint/run_places.h"
 #include "train/config/run_model.h"
 #include "train/graph/run_pair.h"
+#include "train/latents/image_features.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -105,8 +106,8 @@ static weft_status hash_shards(const weft_run_data *data, uint64_t *hash)
     return WEFT_OK;
 }
 
-/* The folder's name: a hash of the encoders' files, the shards' contents and the clip sizes.
- * Latents of other inputs are in other folders and are never read. */
+/* The folder's name: a hash of the encoders' files, their use by the denoiser, the shards' contents
+ * and the clip sizes. Latents of other inputs are in other folders and are never read. */
 static weft_status cache_key(const weft_run *run, const weft_run_models *models,
                              const weft_train_stage *s, char key[WEFT_HEX_BYTES])
 {
@@ -132,7 +133,8 @@ static weft_status cache_key(const weft_run *run, const weft_run_models *models,
     else if (run->data.given_frames)
         weft_buf_printf(&what, "first %" PRId64 " frames|", run->data.given_frames);
     if (run->data.image_encoder)
-        weft_buf_printf(&what, "image %s|", features_names[run->data.image_features]);
+        weft_buf_printf(&what, "image %s%s|", features_names[run->data.image_features],
+                        weft_image_features_unrounded(run, models) ? " unrounded" : "");
     if (models->text_precomputed)
         put_prefixes(&run->data, &what);
     if (run->precision == WEFT_PRECISION_TF32)
@@ -160,8 +162,6 @@ static weft_status cache_key(const weft_run *run, const weft_run_models *models,
         uint64_t text_hash;
         WEFT_GO(hash_weights(state, weft_run_text(run, r)->weights));
         WEFT_GO(hash_connectors(state, weft_run_text(run, r), &c->encoder[r]));
-        if (!c->encoder[r].tokenizer[0])
-            continue;
         WEFT_GO(weft_text_conditioning_hash(c, r, &text_hash));
         XXH3_64bits_update(state, &text_hash, sizeof text_hash);
     }

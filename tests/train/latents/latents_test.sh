@@ -117,6 +117,21 @@ arrays_belong_to_their_samples() { # [ISA]
     arrays $dir.2 | diff $dir.2.list - || fail "other arrays after half of them were lost"
 }
 check arrays_belong_to_their_samples
+# Two families that use the same text encoders in another way have caches of their own in one folder:
+# HunyuanVideo takes the pooled vector of the second one, HunyuanVideo 1.5 its tokens.
+a_cache_belongs_to_a_use_of_the_encoders() {
+    needs arrays_belong_to_their_samples
+    local name=HunyuanVideo sizes='num_refiner_layers: 1, num_attention_heads: 2, attention_head_dim: 16, rope_axes_dim: [4, 6, 6]'
+    local config="{num_layers: 1, num_single_layers: 1, $sizes, pooled_projection_dim: 16}"
+    for caches in 1 2; do
+        sed "s/class: WanTransformer3DModel/class: ${name}Transformer3DModel/; s/  config: {num_layers: 2.*/  config: $config/; s/^text_encoders:/&\n  - weights: runs\/dit1\/model\/text_encoder/; /^  - {steps: 8/d" frozen.yaml >$name.yaml
+        "$WEFT" train $name.yaml --set stages.0.warmup_steps=0 --set stages.0.steps=1 --set stages.0.batch=2 --set data.latents=shared --set out=runs/$name >$name.log 2>&1 ||
+            { cat $name.log; fail "$name with the cache of another family"; }
+        [ "$(ls shared | wc -l)" = $caches ] || fail "$(ls shared | wc -l) caches of $caches families"
+        name=HunyuanVideo15 config="{num_layers: 1, $sizes, text_embed_2_dim: 16, text_embed_2_hidden_dim: 16}"
+    done
+}
+check a_cache_belongs_to_a_use_of_the_encoders
 check arrays_belong_to_their_samples_avx2 arrays_belong_to_their_samples avx2
 
 # ---- caches that are shared, damaged, or incomplete after a kill ----
