@@ -44,6 +44,7 @@ static weft_status convert_weights(const weft_args *args, const weft_model *mode
                                         WEFT_DTYPE_COUNT};
     weft_adapter *adapter[MOST_ADAPTERS] = {0};
     weft_adapter_use use[MOST_ADAPTERS];
+    const char *path[MOST_ADAPTERS];
     weft_model_conversion c = {.model = model, .in = in, .adapter = use};
     char folder[1100], stem[300];
     int to, dtype, loras;
@@ -66,13 +67,15 @@ static weft_status convert_weights(const weft_args *args, const weft_model *mode
     weft_arena *arena = weft_arena_create();
     WEFT_TRY(WEFT_ALLOCATED(arena, "the conversion"));
     for (int i = 0; i < loras; i++) {
-        const char *path;
-        WEFT_GO(weft_args_weighted_file(lora[i], arena, &path, &use[i].weight));
-        WEFT_GO(weft_adapter_open(model->family, g, "", path, &adapter[i]));
+        WEFT_GO(weft_args_weighted_file(lora[i], arena, &path[i], &use[i].weight));
+        WEFT_GO(weft_adapter_open(model->family, g, "", path[i], &adapter[i]));
         use[i].adapter = adapter[i];
     }
     c.adapters = loras;
-    status = weft_convert_model(&c, g);
+    WEFT_GO(weft_convert_model(&c, g));
+    for (int i = 0; i < loras; i++)
+        if (use[i].weight != 0)
+            WEFT_GO(weft_convert_warn_settings(path[i]));
 out:
     for (int i = 0; i < loras; i++)
         weft_adapter_close(adapter[i]);

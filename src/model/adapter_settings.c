@@ -45,6 +45,16 @@ weft_status weft_adapter_settings_read(const char *path, weft_adapter_settings *
     return status;
 }
 
+void weft_adapter_settings_print(const weft_adapter_settings *s,
+                                 char text[WEFT_ADAPTER_SETTINGS_TEXT])
+{
+    char shift[32] = "";
+    if (s->shift > 0)
+        snprintf(shift, sizeof shift, ", --shift %g", s->shift);
+    snprintf(text, WEFT_ADAPTER_SETTINGS_TEXT, "--steps %" PRId64 ", --guidance-scale %g%s%s%s",
+             s->steps, s->guidance, s->sampler[0] ? ", --sampler " : "", s->sampler, shift);
+}
+
 weft_status weft_adapter_settings_write(const weft_adapter_settings *s, weft_tensors_writer *writer)
 {
     char text[32];

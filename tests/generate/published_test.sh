@@ -219,6 +219,13 @@ an_adapter_turns_the_guider_off() {
     motif unused --lora few.safetensors:0
     motif plain
     same unused plain
+    # merged weights have no place for the settings
+    for weight in 0 1; do
+        "$WEFT" convert "$SRC/tests/golden/pipelines/motif/transformer" merged.$weight --lora few.safetensors:$weight >merged.$weight.log 2>&1 ||
+            fail_with merged.$weight.log "weft convert --lora"
+    done
+    has_message merged.1.log own-settings file=few.safetensors "text~=--steps 2, --guidance-scale 1." || fail_with merged.1.log "settings that merged weights lack"
+    ! has_message merged.0.log own-settings || fail "the settings of an adapter without weight"
 }
 check an_adapter_turns_the_guider_off
 # Models of STDiT3 by earlier versions predict the opposite, as their weft.json says. A file by hand, which adds a size, does not.
