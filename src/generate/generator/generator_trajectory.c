@@ -130,6 +130,13 @@ static weft_status check_sound_rescale(const weft_generator_model *m,
                       rescale);
 }
 
+/* The option that turns on guidance with two predictions. */
+static const char *scale_of_guidance(const weft_generator_model *m)
+{
+    return weft_model_takes(m->denoiser, WEFT_PORT_GUIDANCE) ? "Give --true-cfg-scale above 1"
+                                                             : "Give --guidance-scale above 1";
+}
+
 /* Checks that the scale of the method true_cfg and the negative prompt have an effect. */
 static weft_status check_true_cfg(const weft_generator_model *m, const weft_generator_options *o,
                                   const weft_guidance *guidance)
@@ -148,10 +155,22 @@ static weft_status check_true_cfg(const weft_generator_model *m, const weft_gene
             WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = "--negative-prompt", .value = o->negative),
             "the negative prompt has no effect, because guidance is %s. %s, or omit "
             "the negative prompt.",
-            guidance->name,
-            weft_model_takes(m->denoiser, WEFT_PORT_GUIDANCE) ? "Give --true-cfg-scale above 1"
-                                                              : "Give --guidance-scale above 1");
+            guidance->name, scale_of_guidance(m));
     return WEFT_OK;
+}
+
+/* Checks that the scale below the boundary has an effect. The value of the other scale is allowed,
+ * such as 1 and 1. */
+static weft_status check_low_scale(const weft_generator_model *m, const weft_generator_options *o,
+                                   const weft_guidance *guidance)
+{
+    const double low = o->guidance_low.value;
+    if (!o->guidance_low.given || guidance->combine || low == o->guidance)
+        return WEFT_OK;
+    return weft_error(WEFT_MSG_OPTION_NO_EFFECT,
+                      WEFT_AT(.key = "--guidance-scale-2", WEFT_NUMBER(low)),
+                      "%g has no effect, because guidance is %s. %s, or omit the option.", low,
+                      guidance->name, scale_of_guidance(m));
 }
 
 weft_status weft_generator_trajectory_choose_guidance(const weft_generator_model *m,
@@ -167,6 +186,7 @@ weft_status weft_generator_trajectory_choose_guidance(const weft_generator_model
                           "--guidance-scale for its scale.",
                           weft_model_class(m->denoiser), t->guidance->name);
     WEFT_TRY(check_true_cfg(m, o, t->guidance));
+    WEFT_TRY(check_low_scale(m, o, t->guidance));
     const bool zero_star = t->guidance == weft_guidance_find("zero_star");
     if (o->zero_steps && !zero_star)
         return weft_error(WEFT_MSG_OPTION_NO_EFFECT,
