@@ -197,7 +197,7 @@ weft_status_code weft_video_generator_open(const char *folder, const weft_genera
     made->comm = comm;
     WEFT_GO(WEFT_ALLOCATED(made->arena = weft_arena_create(), "a generator"));
     WEFT_GO(set_options(made->arena, &own, &inner));
-    WEFT_GO(weft_own_settings_take(folder, false, &inner));
+    WEFT_GO(weft_own_settings_take(folder, false, WEFT_USUAL_STEPS, &inner));
     WEFT_GO(weft_generator_open(folder, &inner, comm, &made->generator));
     *generator = made;
     made = NULL;

@@ -127,9 +127,7 @@ static weft_status estimate_generation(const weft_args *args, weft_arena *arena,
         .folder = path, .options = &options, .cluster = &cluster, .arena = arena};
     bool is_auto;
     WEFT_TRY(read_options(args, arena, &options));
-    if (!weft_args_flag(args, "--guidance-scale") && !options.visual.coarse.file)
-        options.guidance = -1;
-    WEFT_TRY(weft_own_settings_take(path, false, &options));
+    WEFT_TRY(weft_own_settings_take(path, false, WEFT_USUAL_STEPS, &options));
     WEFT_TRY(weft_args_parallel_is_auto(args, &is_auto));
     if (!is_auto)
         WEFT_TRY(weft_args_parallel(args, arena, &parallel));

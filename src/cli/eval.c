@@ -9,6 +9,7 @@
 #include "cli/options/lora_option.h"
 #include "cli/options/parallel_choice.h"
 #include "cli/options/tile_option.h"
+#include "cli/options/videos_option.h"
 #include "cli/options/weights_option.h"
 #include "comm/comm_mpi.h"
 #include "comm/comm_world.h"
@@ -18,6 +19,7 @@
 #include "evaluate/evaluate.h"
 #include "evaluate/int8_report.h"
 #include "evaluate/savings_table.h"
+#include "generate/generator/own_settings.h"
 
 #include <string.h>
 
@@ -33,9 +35,9 @@ static weft_status eval_prompts(const weft_args *args)
     WEFT_TRY(weft_args_i64(args, "--seeds", 0, 1000, &o.repeats));
     WEFT_TRY(weft_args_i64(args, "--training-combinations", 0, 100000, &o.seen));
     WEFT_TRY(weft_args_i64(args, "--seed", 0, INT64_MAX / 2, &o.seed));
-    WEFT_TRY(weft_args_i64(args, "--steps", 1, 10000, &o.generator.steps));
+    WEFT_TRY(weft_args_i64(args, "--steps", 0, 10000, &o.generator.steps));
     WEFT_TRY(weft_args_i64(args, "--batch-size", 1, 4096, &o.generator.batch));
-    WEFT_TRY(weft_args_f64(args, "--guidance-scale", 0, 100, &o.generator.guidance));
+    WEFT_TRY(weft_args_guidance(args, &o.generator.guidance));
     WEFT_TRY(weft_args_guided(args, o.generator.guided));
     WEFT_TRY(weft_args_weights(args, &o.generator));
     o.generator.offload_dir = o.out;
@@ -52,6 +54,8 @@ static weft_status eval_prompts(const weft_args *args)
     WEFT_GO(weft_args_tile(args, &tile, &o.generator.tile, &o.generator.memory,
                            &o.generator.vae_products));
     WEFT_GO(weft_comm_open_mpi(&o.comm));
+    WEFT_GO(weft_own_settings_take(o.model, weft_comm_rank(o.comm) == 0, WEFT_EVAL_STEPS,
+                                   &o.generator));
     if (weft_args_shared_folder(args, "--out"))
         WEFT_GO(weft_comm_check_shared(o.comm, weft_args_shared_folder(args, "--out"),
                                        weft_args_given(args, "--out")));

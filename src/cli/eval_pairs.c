@@ -32,7 +32,7 @@ static weft_status generate(const weft_args *args, weft_arena *arena, const char
         WEFT_TRY(WEFT_ALLOCATED(folder[side], "the evaluation"));
         weft_generator_options own = o.plain;
         own.frames = own.height = own.width = 0;
-        WEFT_TRY(weft_eval_read_size(args, model[side], &own));
+        WEFT_TRY(weft_eval_read_settings(args, model[side], &own));
         WEFT_TRY(weft_generator_settle(weft_args_string(args, "--backend"), NULL, &own));
         WEFT_TRY(
             weft_video_pairs_generate(model[side], &own, o.prompt, o.count, o.seed, folder[side]));

@@ -6,6 +6,7 @@
 #include "cli/options/weights_option.h"
 #include "cli/plan.h"
 #include "estimate/generation/generation_layouts.h"
+#include "generate/generator/own_settings.h"
 #include "storage/input_copy.h"
 
 #include <string.h>
@@ -25,11 +26,13 @@ static const weft_key keys[] = {
      .max = 16384},
     {"width", WEFT_KEY_I64, AT(width), "0", "pixels", "columns of a video; 0 (default): as trained",
      .max = 16384},
-    {"steps", WEFT_KEY_I64, AT(steps), "30", "", "denoising steps", .min = 1, .max = 10000},
+    {"steps", WEFT_KEY_I64, AT(steps), "0", "",
+     "denoising steps; 0 (default): of a distilled model, or 30", .max = 10000},
     {"batch", WEFT_KEY_I64, AT(batch), "1", "", "prompts denoised together", .min = 1, .max = 4096},
-    {"guidance", WEFT_KEY_F64, AT(guidance), "4", "",
-     "guidance scale; 1: no guidance, one model evaluation per step in place of two", .min = 0,
-     .max = 100},
+    {"guidance", WEFT_KEY_F64, AT(guidance), "-1", "",
+     "guidance scale; 1: no guidance, one model evaluation per step in place of two. -1 (default): "
+     "the model's own, or 4",
+     .min = -1, .max = 100},
     {"window", WEFT_KEY_I64, AT(window), "0", "frames",
      "frames denoised together; 0 (default): all", .max = 100000},
     {"window_overlap", WEFT_KEY_I64, AT(window_overlap), "0", "frames",
@@ -118,6 +121,7 @@ static weft_status plan(const weft_args *args, weft_arena *arena, const char *pa
     WEFT_TRY(weft_config_load(arena, path, set, count, &weft_plan_generate_section, &config));
     WEFT_TRY(copy_model(&config.model, copy));
     WEFT_TRY(read_options(&config, &options));
+    WEFT_TRY(weft_own_settings_take(config.model, false, WEFT_USUAL_STEPS, &options));
     WEFT_TRY(weft_cluster_load(arena, spec, &cluster));
     const int64_t all = weft_cluster_devices(&cluster);
     WEFT_TRY(weft_plan_ranks(args, all, 1 << 12, &ranks));

@@ -3,10 +3,12 @@
 #include "base/fs.h"
 #include "cli/options/args.h"
 #include "cli/options/backend_option.h"
+#include "cli/options/videos_option.h"
 #include "cli/options/weights_option.h"
 #include "evaluate/evaluate.h"
 #include "evaluate/image_metrics.h"
 #include "evaluate/setting_comparison.h"
+#include "generate/generator/own_settings.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -179,8 +181,13 @@ static weft_status read_savings(const weft_args *args, weft_arena *arena,
     return WEFT_OK;
 }
 
-weft_status weft_eval_read_size(const weft_args *args, const char *model, weft_generator_options *o)
+weft_status weft_eval_read_settings(const weft_args *args, const char *model,
+                                    weft_generator_options *o)
 {
+    o->own_guidance = false;
+    WEFT_TRY(weft_args_i64(args, "--steps", 0, 10000, &o->steps));
+    WEFT_TRY(weft_args_guidance(args, &o->guidance));
+    WEFT_TRY(weft_own_settings_take(model, true, WEFT_EVAL_STEPS, o));
     char *own = weft_path_join(model, "weft.json");
     const bool sized = own && weft_path_exists(own);
     weft_free(own);
@@ -215,9 +222,7 @@ weft_status weft_eval_read_videos(const weft_args *args, weft_arena *arena,
     o->plain.visual.face = weft_args_string(args, "--face");
     o->plain.visual.mask = weft_args_string(args, "--mask");
     WEFT_TRY(weft_args_i64(args, "--seed", 0, INT64_MAX / 2, &o->seed));
-    WEFT_TRY(weft_args_i64(args, "--steps", 1, 10000, &o->plain.steps));
-    WEFT_TRY(weft_args_f64(args, "--guidance-scale", 0, 100, &o->plain.guidance));
-    return weft_eval_read_size(args, o->model, &o->plain);
+    return weft_eval_read_settings(args, o->model, &o->plain);
 }
 
 static weft_status evaluate(const weft_args *args, weft_arena *arena, json_t **result)

@@ -6,6 +6,8 @@
 #include "cli/options/verb.h"
 #include "evaluate/evaluate.h"
 
+enum { WEFT_EVAL_STEPS = 20 }; /* of models without a number of their own */
+
 /* Prints the table. Sets *result to a new reference, the result of weft_evaluate_savings. */
 weft_status weft_eval_savings(const weft_args *args, json_t **result);
 
@@ -14,8 +16,9 @@ weft_status weft_eval_savings(const weft_args *args, json_t **result);
 weft_status weft_eval_read_videos(const weft_args *args, weft_arena *arena,
                                   const char *const *usual_prompts,
                                   weft_saving_eval_options *options);
-/* Reads the size of a model's videos, if its folder has none (weft.json). */
-weft_status weft_eval_read_size(const weft_args *args, const char *model,
+/* Reads the steps and the guidance scale of a model's videos, which its folder may have, and their
+ * size, if the folder has none (weft.json). */
+weft_status weft_eval_read_settings(const weft_args *args, const char *model,
                                 weft_generator_options *options);
 
 #endif

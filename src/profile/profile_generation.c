@@ -15,6 +15,7 @@
 #include "comm/comm_world.h"
 #include "estimate/generation/generation_layouts.h"
 #include "generate/generator/generator_graphs.h"
+#include "generate/generator/own_settings.h"
 #include "profile/profile_work.h"
 
 #include <stdio.h>
@@ -41,6 +42,7 @@ static weft_status read_options(const weft_args *args, weft_tile *tile, generati
     *o = (weft_generator_options){.steps = 1, .negative = ""};
     WEFT_TRY(weft_args_backend(args, &o->backend));
     WEFT_TRY(weft_args_videos(args, o));
+    WEFT_TRY(weft_own_settings_take(w->folder, false, WEFT_USUAL_STEPS, o));
     *tile = (weft_tile){.on = true};
     WEFT_TRY(weft_args_tile(args, tile, &o->tile, &o->memory, &o->vae_products));
     w->tiles = tile;

@@ -146,7 +146,7 @@ static weft_status read_folder(weft_served_model *m, weft_generator_model *g)
     WEFT_TRY(read_needs(m, g));
     m->fps = g->fps;
     m->guidance = o.guidance;
-    WEFT_TRY(weft_own_settings_take(m->folder, false, &o));
+    WEFT_TRY(weft_own_settings_take(m->folder, false, WEFT_USUAL_STEPS, &o));
     m->steps = o.steps;
     m->grid = g->grid;
     for (int i = 0; i < 2; i++)

@@ -32,6 +32,23 @@ PY
 }
 check models_are_compared
 
+# Each model has its own steps and guidance scale, which options replace.
+models_have_own_settings() {
+    cp -r "$models/wan_over" few && echo '{"frames": 5, "height": 32, "width": 32, "steps": 2, "guidance_scale": 1}' >few/weft.json
+    sed 's/"steps": 2/"steps": 3/; s/scale": 1/scale": 5/' few/weft.json >weft.json
+    cp -r "$models/wan_vace" more && mv weft.json more
+    echo "a red cat" >prompt.txt
+    pairs --model few --other-model more --prompts prompt.txt --out own --page own.html || fail_with pairs.log "models of other steps"
+    pairs --model few --other-model more --prompts prompt.txt --out asked --page asked.html --steps 1 --guidance-scale 4 || fail_with pairs.log "steps of the options"
+    python3 -S - <<'PY' || fail "other settings"
+import re
+for page, steps, scale in (("own", ("2", "3"), ("1", "5")), ("asked", ("1", "1"), ("4", "4"))):
+    cells = dict((r[0], r[1:]) for r in re.findall(r"<tr><td>([^<]*)</td><td[^>]*>([^<]*)</td><td[^>]*>([^<]*)</td></tr>", open(page + ".html").read()))
+    assert cells["steps"] == steps and cells["guidance"] == scale, cells
+PY
+}
+check models_have_own_settings
+
 # Three of four videos have a partner, in another order; the fourth has another seed.
 folders_are_paired_by_prompt_and_seed() {
     needs models_are_compared

@@ -77,11 +77,9 @@ const weft_option weft_generate_options[] = {
      "initial latents in place of random noise; f32 in the shape of --latents-npy. With several "
      "prompts, or windows of --window-mode continue, their latents follow each other",
      WEFT_ALSO("--noise"), .group = "sampling", .copied = true},
-    {"--guidance-scale", "G", "4",
+    {"--guidance-scale", "G", NULL,
      "scale of classifier-free guidance, or of embedded guidance; 1 disables guidance and halves "
-     "the work. Models of such families without this input (Flux schnell): 1 "
-     "if "
-     "not given",
+     "the work. By default the model's own (1 for models distilled to need none), or 4",
      WEFT_ALSO("--guidance"), .group = "guidance", .common = true},
     WEFT_METHOD_GUIDANCE,
     WEFT_BACKEND_OPTION,

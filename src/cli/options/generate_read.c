@@ -49,8 +49,6 @@ static weft_status check_arrays(const weft_args *args)
 weft_status weft_generate_read(const weft_args *args, weft_arena *arena, weft_generator_options *o)
 {
     WEFT_TRY(weft_args_method(args, arena, o));
-    if (!weft_args_flag(args, "--guidance-scale") && !o->visual.coarse.file)
-        o->guidance = -1;
     o->negative = weft_args_string(args, "--negative-prompt");
     WEFT_TRY(weft_args_f64(args, "--fps", 0, 1000, &o->fps));
     if (o->fps > 0 && o->fps < 0.01)

@@ -93,7 +93,8 @@ static void report(const char *from, const weft_generator_options *before,
                     text + 2);
 }
 
-weft_status weft_own_settings_take(const char *folder, bool prints, weft_generator_options *o)
+weft_status weft_own_settings_take(const char *folder, bool prints, int64_t usual,
+                                   weft_generator_options *o)
 {
     const weft_generator_options before = *o;
     const char *from;
@@ -113,6 +114,6 @@ weft_status weft_own_settings_take(const char *folder, bool prints, weft_generat
     }
     if (from && prints)
         report(from, &before, o);
-    o->steps = o->steps ? o->steps : WEFT_USUAL_STEPS;
+    o->steps = o->steps ? o->steps : usual;
     return WEFT_OK;
 }

@@ -13,8 +13,9 @@ enum { WEFT_USUAL_STEPS = 30 };
  * the model has none. */
 weft_status weft_own_settings_read(const char *folder, int64_t *steps, double *guidance);
 /* Sets unset options from the adapters of the options or from the model: steps (unset: 0), guidance
- * (below 0), sampler (NULL) and shift (0). Steps are always set. `prints`: reports the settings. */
-weft_status weft_own_settings_take(const char *folder, bool prints,
+ * (below 0), sampler (NULL) and shift (0). Without either, steps are `usual`. `prints`: reports the
+ * settings. */
+weft_status weft_own_settings_take(const char *folder, bool prints, int64_t usual,
                                    weft_generator_options *options);
 
 #endif

@@ -43,6 +43,20 @@ assert made["peak_bytes"] == c["peak_bytes"] and sum(a["bytes"] for a in made["a
 P
 }
 check plan_generate_has_the_same_figures
+# A distilled model has steps and a guidance scale of its own in every estimate.
+estimates_have_own_settings() {
+    cp -r model distilled
+    echo '{"frames": 5, "height": 32, "width": 48, "steps": 3, "guidance_scale": 1}' >distilled/weft.json
+    estimate asked --steps 3 --guidance-scale 1 --on h100
+    "$WEFT" estimate --model distilled --on h100 --json >own.json 2>err || { cat err; fail "weft estimate of a distilled model"; }
+    "$WEFT" plan generate --set model=distilled --devices 1 --on h100 --json >planned.json 2>err || { cat err; fail "weft plan generate of a distilled model"; }
+    python3 -S - <<'P' || fail "other settings: $(cat asked.json own.json planned.json)"
+import json
+asked, own, plan = (json.load(open(f + ".json")) for f in ("asked", "own", "planned"))
+assert own["video_seconds"] == asked["video_seconds"] == plan["candidates"][0]["video"], (asked, own, plan)
+P
+}
+check estimates_have_own_settings
 # Options of the work of a video change seconds, and have the errors of weft generate. weft generate prints the same peak.
 options_of_generate_are_part() {
     estimate plain --steps 4 --on h100
