@@ -129,6 +129,41 @@ check helios_history_memory history_memory helios_history
 check cosmos2 published cosmos2 5 --image red.png
 check hidream published hidream 1
 check flux published flux 1
-check wan22 published wan22 5
 check history_refusals
+# index_has NAME KEY...: model_index.json of the run has these entries of the published folder
+index_has() {
+    python3 -S - "$SRC/tests/golden/pipelines/$1/model_index.json" "runs/$1/model/model_index.json" "${@:2}" <<'PY' || fail "model_index.json of $1"
+import json, sys
+base, own = (json.load(open(f)) for f in sys.argv[1:3])
+for key in sys.argv[3:]:
+    assert key in base and own.get(key) == base[key], (key, base.get(key), own.get(key))
+PY
+}
+# The other expert and the time at which the experts change. A run of the low-noise expert is a model of its own.
+wan22() {
+    published wan22 5
+    index_has wan22 boundary_ratio transformer_2
+    diff -r "$SRC/tests/golden/pipelines/wan22/transformer_2" runs/wan22/model/transformer_2 || fail "the other expert"
+    run wan22 low --set "transformer.weights=$SRC/tests/golden/pipelines/wan22/transformer_2"
+    [ ! -e runs/low/model/transformer_2 ] && ! grep -q boundary_ratio runs/low/model/model_index.json || fail "the low-noise expert as the high-noise one"
+}
+check wan22
+# The class by which the model edits images, and the processor of its images.
+qwen_edit() {
+    published qwen_edit 1 --image red.png
+    index_has qwen_edit _class_name processor
+    has_message qwen_edit.log run-finished "next=*--image FILE*" || fail_with qwen_edit.log "the next command has no image"
+}
+check qwen_edit
+flux2_klein() {
+    published flux2_klein 1
+    index_has flux2_klein _class_name is_distilled
+}
+check flux2_klein
+guider() {
+    published motif 5
+    index_has motif guider
+    diff -r "$SRC/tests/golden/pipelines/motif/guider" runs/motif/model/guider || fail "the guider"
+}
+check guider
 finish

@@ -273,6 +273,105 @@ static weft_status write_sound(const weft_export *e, const char *folder)
     return copy_files(from, path, of_model);
 }
 
+/* ---- the pipeline of the first weights ------------------------------------------------------- */
+
+/* Loads the model_index.json next to the weights that the run began with. *index NULL: none. */
+static weft_status load_base(const weft_export *e, json_t **index)
+{
+    const char *from = e->run->transformer.weights;
+    char path[1100];
+    snprintf(path, sizeof path, "%s/../model_index.json", from);
+    *index = NULL;
+    return from[0] && weft_path_exists(path) ? weft_json_load(path, index) : WEFT_OK;
+}
+
+static const weft_edit_pipeline *edit_pipeline(const weft_export *e, const char *class_name)
+{
+    const weft_edit_pipeline *edit = e->models->denoiser.family->edit_pipeline;
+    while (edit && edit->class_name && (!class_name || strcmp(edit->class_name, class_name)))
+        edit++;
+    return edit && edit->class_name ? edit : NULL;
+}
+
+/* The class of the pipeline. A class of the first weights that the family does not have for texts
+ * or first frames is for another use, such as editing, and stays. Staged pipelines need the noise
+ * levels of their stages, which a run does not have. */
+static const char *pipeline_class(const weft_export *e, const json_t *base)
+{
+    const weft_model *denoiser = &e->models->denoiser;
+    const bool image = e->run->condition == WEFT_CONDITION_FIRST_FRAME;
+    const char *own = weft_model_pipeline(denoiser, image),
+               *text = weft_model_pipeline(denoiser, false),
+               *was = json_string_value(json_object_get(base, "_class_name")),
+               *staged = denoiser->family->staged_pipeline;
+    const bool special = was && strcmp(was, text) != 0 &&
+                         strcmp(was, weft_model_pipeline(denoiser, true)) != 0 &&
+                         (!staged || strcmp(was, staged) != 0);
+    return special && !strcmp(own, text) ? was : own;
+}
+
+/* Parts of the pipeline of the first weights that generation reads and that no run trains. */
+static const struct {
+    const char *folder;
+    bool expert; /* of other noise levels, for transformers only */
+} base_parts[] = {{"guider"}, {"processor"}, {"transformer_2", true}};
+
+/* Whether the export has a part of the pipeline of the first weights. The undistilled expert does
+ * not fit the steps of a distilled one. */
+static bool has_part(const weft_export *e, const json_t *base, int i)
+{
+    const json_t *name = json_array_get(json_object_get(base, base_parts[i].folder), 1);
+    const char *weights = weft_path_base(e->run->transformer.weights);
+    return json_is_string(name) &&
+           (!base_parts[i].expert || (!e->run->distill.method && !strcmp(weights, "transformer")));
+}
+
+static bool of_part(const char *name)
+{
+    return of_model(name) || weft_tokenizer_is_file(name);
+}
+
+static weft_status write_parts(const weft_export *e, const char *folder)
+{
+    char from[1100], to[700];
+    json_t *base;
+    WEFT_TRY(load_base(e, &base));
+    weft_status_code status = WEFT_OK;
+    for (int i = 0; i < WEFT_COUNT(base_parts); i++) {
+        const char *name = base_parts[i].folder;
+        snprintf(from, sizeof from, "%s/../%s", e->run->transformer.weights, name);
+        snprintf(to, sizeof to, "%s/%s", folder, name);
+        if (has_part(e, base, i))
+            WEFT_GO(copy_files(from, to, of_part));
+    }
+out:
+    json_decref(base);
+    return status;
+}
+
+/* Adds the class of the pipeline, and the settings and parts of the pipeline of the first
+ * weights. */
+static weft_status index_base(const weft_export *e, json_t *index)
+{
+    /* a boundary of experts has no meaning without the other expert, which a distilled one gets */
+    static const char *const settings[] = {"boundary_ratio", "is_distilled", "is_cfg_zero_star"};
+    const bool low = !strcmp(weft_path_base(e->run->transformer.weights), "transformer_2");
+    json_t *base;
+    WEFT_TRY(load_base(e, &base));
+    json_object_set_new(index, "_class_name", json_string(pipeline_class(e, base)));
+    for (int i = low; i < WEFT_COUNT(settings); i++) {
+        json_t *value = json_object_get(base, settings[i]);
+        if (value && !json_is_null(value))
+            json_object_set(index, settings[i], value);
+    }
+    for (int i = 0; i < WEFT_COUNT(base_parts); i++)
+        if (has_part(e, base, i))
+            json_object_set(index, base_parts[i].folder,
+                            json_object_get(base, base_parts[i].folder));
+    json_decref(base);
+    return WEFT_OK;
+}
+
 static weft_status write_index(const weft_export *e, const char *folder)
 {
     const weft_noise_process_config process = process_at_end(e);
@@ -281,8 +380,7 @@ static weft_status write_index(const weft_export *e, const char *folder)
     static const char klein[] = "Flux2KleinPipeline"; /* has the field is_distilled */
     const bool image = e->run->condition == WEFT_CONDITION_FIRST_FRAME;
     const char *times_key = m->denoiser.family->times_key;
-    json_object_set_new(index, "_class_name",
-                        json_string(weft_model_pipeline(&m->denoiser, image)));
+    WEFT_TRY(index_base(e, index));
     if (image && times_key &&
         weft_model_takes_port(&m->denoiser).form == WEFT_FRAME_CONDITION_TIMES)
         json_object_set_new(index, times_key, json_true());
@@ -374,6 +472,7 @@ static weft_status write_rest(const weft_export *e, const char *folder)
     WEFT_TRY(copy_files(e->run->autoencoder.weights, path, of_model));
     WEFT_TRY(write_sound(e, folder));
     WEFT_TRY(write_image_encoder(e, folder));
+    WEFT_TRY(write_parts(e, folder));
     for (int r = 0; r < e->models->text.encoders; r++)
         WEFT_TRY(write_text_encoder(e, folder, r));
     snprintf(path, sizeof path, "%s/scheduler", folder);
@@ -544,6 +643,17 @@ static void print_next(weft_buf *command)
     weft_buf_free(command);
 }
 
+/* Whether the pipeline of the finished model edits images. */
+static bool edits(const weft_export *e)
+{
+    json_t *base = NULL;
+    if (load_base(e, &base) != WEFT_OK)
+        weft_error_clear();
+    const bool found = edit_pipeline(e, pipeline_class(e, base)) != NULL;
+    json_decref(base);
+    return found;
+}
+
 /* Options of the inputs that a video of the trained model needs or shall have. */
 static const char *inputs_of(const weft_export *e)
 {
@@ -552,7 +662,7 @@ static const char *inputs_of(const weft_export *e)
         return " --image FILE --control FILE --face FILE";
     if (e->run->condition == WEFT_CONDITION_CONTROL)
         return " --control FILE";
-    return e->run->condition == WEFT_CONDITION_FIRST_FRAME ||
+    return e->run->condition == WEFT_CONDITION_FIRST_FRAME || edits(e) ||
                    weft_visual_condition_needs_image(&how)
                ? " --image FILE"
                : "";
