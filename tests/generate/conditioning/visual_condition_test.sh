@@ -217,6 +217,7 @@ refuse option-invalid key=--outpaint 'text~=16 and 16' 'text~=0 columns of 32' -
 refuse option-invalid key=--fit "text~='squeeze'" 'text~=stretch or crop' -- --model "$wan" "${size[@]}" --fit squeeze
 refuse video-size key=--window 'text~=1 + 4 n frames, not 6;' text~=5 -- --model "$wan" "${size[@]}" --window 6
 refuse video-size key=--window-overlap 'text~=4 frames, at most 4, not 3' -- --model "$wan" "${size[@]}" --window 5 --window-overlap 3
+refuse video-size key=--window-overlap 'text~=34 frames have 10 latent frames' 'text~=of 4 up to 36, not 17' -- --model "$golden/opensora" --frames 51 --height 32 --width 32 --window 34 --window-overlap 17
 refuse video-size key=--window text~=1 'text~=at least 5' -- --model "$wan" "${size[@]}" --window 1
 refuse option-no-effect key=--eta text~=0.5 text~=unipc 'text~=--sampler ddim' -- --model "$wan" "${size[@]}" --sampler unipc --eta 0.5
 refuse option-no-effect key=--guidance-scale-2 text~=3 text~=--boundary-ratio -- --model "$wan" "${size[@]}" --guidance-scale-2 3
