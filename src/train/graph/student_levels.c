@@ -61,8 +61,12 @@ weft_status weft_student_levels(const weft_run *run, const weft_run_models *mode
     json_t *json = weft_noise_process_write(weft_run_process(run), &process);
     WEFT_TRY(WEFT_ALLOCATED(json, "a scheduler"));
     weft_status_code status = WEFT_OK;
-    WEFT_GO(weft_scheduler_read(json, "the scheduler of the distilled model", &scheduler));
-    WEFT_GO(weft_noise_levels_set(models->denoiser.family, &scheduler, tokens, &request, step));
+    const weft_message_fields *at =
+        WEFT_AT(.key = "distill.student_steps", WEFT_NUMBER(request.steps));
+    WEFT_GO(weft_error_at(
+        weft_scheduler_read(json, "the scheduler of the distilled model", &scheduler), at));
+    WEFT_GO(weft_error_at(
+        weft_noise_levels_set(models->denoiser.family, &scheduler, tokens, &request, step), at));
     for (int64_t i = 0; i < request.steps; i++)
         sigma[i] = step[i].from.sigma;
     *count = request.steps;

@@ -640,6 +640,19 @@ Test(distillation, student_has_the_levels_of_its_pipeline)
     }
 }
 
+/* An error of the scheduler has the key of the steps. */
+Test(distillation, an_error_of_the_scheduler_has_a_key)
+{
+    weft_run run = {.noise = weft_noise_process_defaults};
+    run.distill = (weft_distill_config){.method = WEFT_DISTILL_DMD2};
+    const weft_run_models models = {
+        .denoiser = model_of("{\"_class_name\":\"WanTransformer3DModel\"}")};
+    double sigma[WEFT_DISTILL_MOST_STEPS];
+    int64_t count;
+    cr_assert_neq(weft_student_levels(&run, &models, 32, sigma, &count), WEFT_OK);
+    cr_expect_str_eq(weft_error_fields()->key, "distill.student_steps");
+}
+
 /* LTX-2: video and sound, and a clip without sound. */
 Test(distillation, sound_equals_the_reference)
 {
