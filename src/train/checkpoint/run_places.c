@@ -98,6 +98,9 @@ static weft_status copy_all(weft_run_places *p)
     WEFT_TRY(copy_model(p, &run->identity));
     for (int64_t i = 0; i < run->text_encoders.count; i++)
         WEFT_TRY(copy_model(p, &p->text[i]));
+    WEFT_TRY(copy_input(p, &run->control.image_encoder));
+    WEFT_TRY(copy_input(p, &run->distill.teacher));
+    WEFT_TRY(copy_input(p, &run->distill.fake_weights));
     WEFT_TRY(copy_input(p, &run->sound.autoencoder));
     WEFT_TRY(copy_input(p, &run->sound.vocoder));
     WEFT_TRY(copy_input(p, &run->cascades.plan));
