@@ -2,12 +2,14 @@
 
 #include "base/fs.h"
 #include "base/utf8.h"
-#include "generate/conditioning/refinement.h"
+#include "serve/coarse_rate.h"
 #include "serve/request_fields.h"
 #include "serve/webhook.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 void weft_job_draft_free(weft_job_draft *d)
 {
@@ -79,21 +81,22 @@ static weft_status read_coarse_fps(const weft_serve_request *r, const weft_queue
                                    const weft_job_draft *d, double *fps)
 {
     const char *name = d->files[WEFT_INPUT_REFINE];
-    char upload[64];
+    const weft_server *s = r->server;
     *fps = 0;
     if (!name)
         return WEFT_OK;
-    char *folder =
-             d->of_base[WEFT_INPUT_REFINE] ? weft_server_job_folder(r->server, base->id) : NULL,
+    const bool of_base = d->of_base[WEFT_INPUT_REFINE];
+    char *folder = of_base ? weft_server_job_folder(s, base->id) : NULL,
          *file = folder ? weft_path_join(folder, name) : NULL;
-    snprintf(upload, sizeof upload, "/proc/self/fd/%d", r->uploads[WEFT_INPUT_REFINE].file - 1);
-    const weft_coarse_video video = {.file = file ? file : upload, .same_frames = true};
+    const int fd = file ? open(file, O_RDONLY | O_CLOEXEC) : r->uploads[WEFT_INPUT_REFINE].file - 1;
     weft_status_code status = WEFT_OK;
-    WEFT_GO(WEFT_ALLOCATED(file || !d->of_base[WEFT_INPUT_REFINE], "a path"));
-    if (weft_refinement_rate(&video, fps) != WEFT_OK)
+    WEFT_GO(WEFT_ALLOCATED(file || !of_base, "a path"));
+    if (fd < 0 || weft_coarse_rate(s->program, s->state, fd, fps) != WEFT_OK)
         status =
             weft_request_refuse("refine", NULL, "the video cannot be decoded; send another file");
 out:
+    if (file && fd >= 0)
+        close(fd);
     weft_free(file);
     weft_free(folder);
     return status;

@@ -431,6 +431,10 @@ def refined_videos_have_the_rate_of_their_file():
     # the file of the job to vary
     remix = s.call("POST", f"/v1/videos/{id}/remix", {"prompt": "a dog", "refine_frames": "same", "frames": 8})
     assert remix["seconds"] == "1", remix
+    # another process of the program reads the file
+    with open("coarse.mp4", "wb") as f:
+        f.write(coarse["refine"])
+    assert float(subprocess.run([os.environ["WEFT"], "stills", "--rate", "coarse.mp4"], check=True, capture_output=True).stdout) == 8
     # the boxes of a video without their contents
     answer = s.error(400, "request-invalid", "POST", "/v1/videos", *form(dict(small, frames=10), more={"refine": b"\0\0\0\x10ftypisom\0\0\0\0\0\0\0\x08moov\0\0\0\x08mdat"}))
     assert answer["param"] == "refine" and "decoded" in answer["message"], answer
