@@ -44,11 +44,10 @@ static weft_status convert_weights(const weft_args *args, const weft_model *mode
                                         WEFT_DTYPE_COUNT};
     weft_adapter *adapter[MOST_ADAPTERS] = {0};
     weft_adapter_use use[MOST_ADAPTERS];
-    const char *path[MOST_ADAPTERS];
     weft_model_conversion c = {.model = model, .in = in, .adapter = use};
     char folder[1100], stem[300];
     int to, dtype, loras;
-    const char *const *lora = weft_args_list(args, "--lora", &loras);
+    const char *path[MOST_ADAPTERS], *const *lora = weft_args_list(args, "--lora", &loras);
     WEFT_TRY(one_of(args, "--to", forms, &to));
     WEFT_TRY(one_of(args, "--dtype", types, &dtype));
     WEFT_TRY(weft_args_i64(args, "--shard-size", 0, INT64_MAX, &c.shard_bytes));
@@ -74,8 +73,7 @@ static weft_status convert_weights(const weft_args *args, const weft_model *mode
     c.adapters = loras;
     WEFT_GO(weft_convert_model(&c, g));
     for (int i = 0; i < loras; i++)
-        if (use[i].weight != 0)
-            WEFT_GO(weft_convert_warn_settings(path[i]));
+        WEFT_GO(weft_convert_warn_settings(path[i], use[i].weight));
 out:
     for (int i = 0; i < loras; i++)
         weft_adapter_close(adapter[i]);

@@ -116,8 +116,7 @@ weft_status weft_generate_run(const weft_args *args, struct weft_resident_weight
     if (!world)
         WEFT_GO(weft_comm_open_mpi(&comm));
     WEFT_GO(weft_own_settings_take(weft_args_string(args, "--model"),
-                                   jobs.count && weft_comm_rank(comm) == 0,
-                                   WEFT_USUAL_STEPS, &o));
+                                   jobs.count && weft_comm_rank(comm) == 0, WEFT_USUAL_STEPS, &o));
     if (weft_args_shared_folder(args, "--out"))
         WEFT_GO(weft_comm_check_shared(comm, weft_args_shared_folder(args, "--out"),
                                        weft_args_given(args, "--out")));

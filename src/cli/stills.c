@@ -19,7 +19,7 @@ static weft_status run_stills(const weft_args *args)
 }
 
 static const weft_option options[] = {
-    {"--rate", NULL, NULL, "print the frame rate of a coarse video in place of images; 0: none"},
+    {"--rate", NULL, NULL, "print the frame rate of a coarse video in place of images"},
 };
 
 const weft_verb weft_verb_stills = {

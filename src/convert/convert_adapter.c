@@ -47,18 +47,19 @@ out:
     return status;
 }
 
-weft_status weft_convert_warn_settings(const char *adapter)
+weft_status weft_convert_warn_settings(const char *adapter, double weight)
 {
     weft_adapter_settings settings;
     char text[WEFT_ADAPTER_SETTINGS_TEXT];
     WEFT_TRY(weft_adapter_settings_read(adapter, &settings));
-    if (!settings.steps)
+    if (!settings.steps || weight == 0)
         return WEFT_OK;
     weft_adapter_settings_print(&settings, text);
-    weft_warning(WEFT_MSG_OWN_SETTINGS, WEFT_AT(.file = adapter, WEFT_NUMBER(settings.steps)),
-                 "the merged weights do not have the settings of this distilled adapter: %s. Give "
-                 "these options, or write \"steps\" and \"guidance_scale\" into the weft.json of the "
-                 "model's folder.",
-                 text);
+    weft_warning(
+        WEFT_MSG_OWN_SETTINGS, WEFT_AT(.file = adapter, WEFT_NUMBER(settings.steps)),
+        "the merged weights do not have the settings of this distilled adapter: %s. Give "
+        "these options, or write \"steps\" and \"guidance_scale\" into the weft.json of the "
+        "model's folder.",
+        text);
     return WEFT_OK;
 }

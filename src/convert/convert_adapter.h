@@ -7,7 +7,8 @@
 /* Reads the adapter `in` of `model` in any format and writes it to the folder `out`. */
 weft_status weft_convert_adapter(const weft_model *model, const char *in, const char *out,
                                  weft_adapter_format format, weft_dtype dtype);
-/* Warns that weights with the merged adapter lack its settings of generation, if it has some. */
-weft_status weft_convert_warn_settings(const char *adapter);
+/* Warns that weights with the merged adapter lack its settings of generation, if it has some.
+ * weight 0: the adapter has no effect. */
+weft_status weft_convert_warn_settings(const char *adapter, double weight);
 
 #endif

@@ -19,6 +19,6 @@ weft_status weft_eval_read_videos(const weft_args *args, weft_arena *arena,
 /* Reads the steps and the guidance scale of a model's videos, which its folder may have, and their
  * size, if the folder has none (weft.json). */
 weft_status weft_eval_read_settings(const weft_args *args, const char *model,
-                                weft_generator_options *options);
+                                    weft_generator_options *options);
 
 #endif

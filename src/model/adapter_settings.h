@@ -14,7 +14,7 @@ typedef struct weft_adapter_settings {
 
 /* Reads the settings of the adapter at `path`, a file or a PEFT folder. Without any, steps is 0. */
 weft_status weft_adapter_settings_read(const char *path, weft_adapter_settings *settings);
-/* Writes the options of weft generate with these settings: "--steps 4, --guidance-scale 1". */
+/* Writes the settings as options of weft generate: "--steps 4, --guidance-scale 1". */
 enum { WEFT_ADAPTER_SETTINGS_TEXT = 160 };
 void weft_adapter_settings_print(const weft_adapter_settings *settings,
                                  char text[WEFT_ADAPTER_SETTINGS_TEXT]);

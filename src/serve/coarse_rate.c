@@ -28,7 +28,7 @@ static void read_all(weft_child *child)
 weft_status weft_coarse_rate(const char *program, const char *folder, int fd, double *fps)
 {
     char path[1024], verb[] = "stills", option[] = "--rate", input[] = "/proc/self/fd/0",
-         *argv[] = {path, verb, option, input, NULL};
+                     *argv[] = {path, verb, option, input, NULL};
     const weft_child_start_options options = {
         .argv = argv, .folder = folder, .lock = -1, .input = fd, .with_output = true};
     weft_child child = {0};

@@ -59,7 +59,7 @@ two_experts_are_used() {
     must small alike --guidance-scale-2 1e-300
     same zero small
     differ zero alike
-    # without guidance there is no scale
+    # a second scale without guidance
     refused option-no-effect key=--guidance-scale-2 text~=3 -- alike --guidance-scale 1 --guidance-scale-2 3
     must plain alike --guidance-scale 1
     must plains alike --guidance-scale 1 --guidance-scale-2 1

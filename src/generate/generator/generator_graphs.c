@@ -58,9 +58,9 @@ static bool takes_spacing(const weft_generator *p)
 }
 
 /* Sets the mesh and the denoiser's recipe. A recipe row that matches nothing in the text encoder
- * leaves the encoder unsharded: ranks along such an axis all encode the same few prompts. A graph of
- * a feature cache has only some blocks. Rows are therefore optional, as in no training step; a
- * misspelt row of a family fails there and in tests/graph/family_test.c. */
+ * leaves the encoder unsharded: ranks along such an axis all encode the same few prompts. Graphs of
+ * a feature cache have only some blocks. All rows are therefore optional, unlike in training. A
+ * misspelt row of a family fails in training and in tests/graph/family_test.c. */
 static weft_status open_layout(weft_generator *p)
 {
     const weft_family *f = p->model.denoiser->family;

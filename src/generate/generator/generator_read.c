@@ -441,12 +441,12 @@ static weft_status lay_windows(weft_generator *p)
     if (!o->window_overlap)
         o->window_overlap = (window + 3) / 4 * f;
     if (p->model.grid.clip && (o->window_overlap % f || o->window_overlap / f >= window))
-        return weft_error(WEFT_MSG_VIDEO_SIZE,
-                          WEFT_AT(.key = "--window-overlap", WEFT_NUMBER(o->window_overlap)),
-                          "windows of %" PRId64 " frames have %" PRId64
-                          " latent frames. Give %" PRId64 " frames for each latent frame that two "
-                          "windows share: a multiple of %" PRId64 " up to %" PRId64 ", not %" PRId64,
-                          o->window, window, f, f, (window - 1) * f, o->window_overlap);
+        return weft_error(
+            WEFT_MSG_VIDEO_SIZE, WEFT_AT(.key = "--window-overlap", WEFT_NUMBER(o->window_overlap)),
+            "windows of %" PRId64 " frames have %" PRId64 " latent frames. Give %" PRId64
+            " frames for each latent frame that two "
+            "windows share: a multiple of %" PRId64 " up to %" PRId64 ", not %" PRId64,
+            o->window, window, f, f, (window - 1) * f, o->window_overlap);
     if (o->window_overlap % f || o->window_overlap / f >= window)
         return weft_error(WEFT_MSG_VIDEO_SIZE,
                           WEFT_AT(.key = "--window-overlap", WEFT_NUMBER(o->window_overlap)),

@@ -151,11 +151,11 @@ static weft_status check_true_cfg(const weft_generator_model *m, const weft_gene
                           "%g has no effect with the method %s. Omit one of the two options.",
                           o->true_cfg, guidance->name);
     if (o->negative && *o->negative && guidance->rows < 2)
-        return weft_error(
-            WEFT_MSG_OPTION_NO_EFFECT, WEFT_AT(.key = "--negative-prompt", .value = o->negative),
-            "the negative prompt has no effect, because guidance is %s. %s, or omit "
-            "the negative prompt.",
-            guidance->name, scale_of_guidance(m));
+        return weft_error(WEFT_MSG_OPTION_NO_EFFECT,
+                          WEFT_AT(.key = "--negative-prompt", .value = o->negative),
+                          "the negative prompt has no effect, because guidance is %s. %s, or omit "
+                          "the negative prompt.",
+                          guidance->name, scale_of_guidance(m));
     return WEFT_OK;
 }
 

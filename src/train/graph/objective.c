@@ -440,13 +440,13 @@ static weft_status refuse_variances(const weft_run_models *m, const char *path)
         if (json_is_true(json_object_get(config, switches[i])))
             snprintf(remedy, sizeof remedy, "%s: false", switches[i]);
     json_decref(config);
-    return weft_error(WEFT_MSG_CONFIG_CONFLICT,
-                      WEFT_AT(.file = path, .key = "transformer",
-                              WEFT_NUMBER(m->patch.out_channels)),
-                      "this %s returns a prediction and a variance of each of %" PRId64
-                      " channels. Generation ignores the variances, and weft has no loss that trains "
-                      "them. Train a new transformer, without weights, with config: {%s}.",
-                      weft_model_class(&m->denoiser), m->grid.channels, remedy);
+    return weft_error(
+        WEFT_MSG_CONFIG_CONFLICT,
+        WEFT_AT(.file = path, .key = "transformer", WEFT_NUMBER(m->patch.out_channels)),
+        "this %s returns a prediction and a variance of each of %" PRId64
+        " channels. Generation ignores the variances, and weft has no loss that trains "
+        "them. Train a new transformer, without weights, with config: {%s}.",
+        weft_model_class(&m->denoiser), m->grid.channels, remedy);
 }
 
 /* Checks the denoiser against its autoencoder and its text encoders. */

@@ -13,8 +13,9 @@
  * The folder may be in a bucket, without `lock`: shards are written and read there.
  *
  * <key> is a hash of all inputs of the latents: the encoders' files, the denoiser's use of their
- * outputs, the shards' contents, split, frame rate and clip sizes. Any runs can therefore share the folder (data.latents). The next run
- * encodes all samples that are not in an intact shard, for example after a kill or a file loss. */
+ * outputs, the shards' contents, split, frame rate and clip sizes. Any runs can therefore share the
+ * folder (data.latents). The next run encodes all samples that are not in an intact shard, for
+ * example after a kill or a file loss. */
 #ifndef WEFT_TRAIN_LATENTS_LATENT_CACHE_H
 #define WEFT_TRAIN_LATENTS_LATENT_CACHE_H
 

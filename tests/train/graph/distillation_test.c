@@ -645,8 +645,8 @@ Test(distillation, an_error_of_the_scheduler_has_a_key)
 {
     weft_run run = {.noise = weft_noise_process_defaults};
     run.distill = (weft_distill_config){.method = WEFT_DISTILL_DMD2};
-    const weft_run_models models = {
-        .denoiser = model_of("{\"_class_name\":\"WanTransformer3DModel\"}")};
+    const weft_run_models models = {.denoiser =
+                                        model_of("{\"_class_name\":\"WanTransformer3DModel\"}")};
     double sigma[WEFT_DISTILL_MOST_STEPS];
     int64_t count;
     cr_assert_neq(weft_student_levels(&run, &models, 32, sigma, &count), WEFT_OK);
