@@ -293,9 +293,9 @@ static const weft_edit_pipeline *edit_pipeline(const weft_export *e, const char 
     return edit && edit->class_name ? edit : NULL;
 }
 
-/* The class of the pipeline. The class of the first weights stays if it is neither for texts nor for
- * first frames, such as a class for editing. Staged pipelines need the noise levels of their stages,
- * which a run does not have. */
+/* The class of the pipeline. The class of the first weights stays if it is neither for texts nor
+ * for first frames, such as a class for editing. Staged pipelines need the noise levels of their
+ * stages, which a run does not have. */
 static const char *pipeline_class(const weft_export *e, const json_t *base)
 {
     const weft_model *denoiser = &e->models->denoiser;
