@@ -428,27 +428,6 @@ static weft_status check_clean_blocks(const weft_run *run, const weft_run_models
     return WEFT_OK;
 }
 
-/* The error for a denoiser that also returns variances, as published models of DDPM do. */
-static weft_status refuse_variances(const weft_run_models *m, const char *path)
-{
-    static const char *const switches[] = {"learn_sigma", "pred_sigma"};
-    char remedy[64];
-    json_t *config = weft_model_write(&m->denoiser);
-    WEFT_TRY(WEFT_ALLOCATED(config, "the transformer's config"));
-    snprintf(remedy, sizeof remedy, "out_channels: %" PRId64, m->grid.channels);
-    for (int i = 0; i < WEFT_COUNT(switches); i++)
-        if (json_is_true(json_object_get(config, switches[i])))
-            snprintf(remedy, sizeof remedy, "%s: false", switches[i]);
-    json_decref(config);
-    return weft_error(
-        WEFT_MSG_CONFIG_CONFLICT,
-        WEFT_AT(.file = path, .key = "transformer", WEFT_NUMBER(m->patch.out_channels)),
-        "this %s returns a prediction and a variance of each of %" PRId64
-        " channels. Generation ignores the variances, and weft has no loss that trains "
-        "them. Train a new transformer, without weights, with config: {%s}.",
-        weft_model_class(&m->denoiser), m->grid.channels, remedy);
-}
-
 /* Checks the denoiser against its autoencoder and its text encoders. */
 static weft_status check_denoiser(const weft_run *run, const weft_run_models *m, const char *path)
 {
@@ -470,15 +449,15 @@ static weft_status check_denoiser(const weft_run *run, const weft_run_models *m,
     const bool conditioned = run->condition == WEFT_CONDITION_FIRST_FRAME;
     const bool fills = conditioned || controlled || weft_model_takes_port(&m->denoiser).also_none;
     const int64_t takes = fills ? weft_model_denoised(&m->denoiser) : m->patch.channels;
-    if (takes == m->grid.channels && m->patch.out_channels == 2 * takes)
-        return refuse_variances(m, path);
-    if (takes != m->grid.channels || m->patch.out_channels != m->grid.channels)
+    const int64_t returns = m->patch.out_channels;
+    /* twice the channels: with a variance, which weft_model_answer drops */
+    if (takes != m->grid.channels || (returns != takes && returns != 2 * takes))
         return weft_error(WEFT_MSG_CONFIG_CONFLICT,
                           WEFT_AT(.file = path, .key = "transformer", WEFT_NUMBER(takes)),
                           "the latents of the autoencoder have %" PRId64
                           " channels, and the transformer "
                           "takes %" PRId64 " and returns %" PRId64 "%s",
-                          m->grid.channels, takes, m->patch.out_channels,
+                          m->grid.channels, takes, returns,
                           !conditioned && takes != m->grid.channels &&
                                   weft_model_denoised(&m->denoiser) == m->grid.channels
                               ? "; condition: first_frame provides the others"

@@ -49,14 +49,6 @@ check a_refused_run_leaves_no_model
 sed 's/num_layers: 2,/num_layers: 2e9,/' dit.yaml >many.yaml
 refuse model-config file=many.yaml line=6 key=num_layers 'text~=2000000000 is not from 0 to 1024' -- many.yaml
 refuse config-conflict file=dit.yaml key=transformer 'text~=4 channels' 'text~=takes 8' -- dit.yaml --set transformer.config.in_channels=8
-# published configs of DDPM, which also return variances
-of_class() { # CLASS CONFIG: dit.yaml with this transformer
-    sed "s/class: WanTransformer3DModel/class: $1/; s/  config: {num_layers: 2, num_att.*/  config: {$2}/" dit.yaml >"$1.yaml"
-}
-of_class LatteTransformer3DModel 'num_layers: 2, num_attention_heads: 2, attention_head_dim: 16, out_channels: 8'
-of_class STDiT3 'depth: 2, num_heads: 2, hidden_size: 32'
-refuse config-conflict file=LatteTransformer3DModel.yaml key=transformer value=8 'text~={out_channels: 4}' -- LatteTransformer3DModel.yaml
-refuse config-conflict file=STDiT3.yaml key=transformer value=8 'text~={pred_sigma: false}' -- STDiT3.yaml
 refuse model-unknown file=*runs/vae/model/vae text~=AutoencoderKLWan, 'text~=a denoiser is needed' -- dit.yaml --set 'transformer={weights: runs/vae/model/vae}'
 refuse config-value file=dit.yaml key=autoencoder.weights 'text~=write runs/vae/model/vae' -- dit.yaml --set autoencoder.weights=runs/vae
 refuse model-input-unsupported 'text~=UViT takes "label"' -- dit.yaml --set 'transformer={class: UViT, config: {img_size: 4, embed_dim: 16, num_heads: 2}}'
