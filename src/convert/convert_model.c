@@ -34,6 +34,7 @@ typedef struct converting {
     const weft_model_conversion *c;
     const weft_graph *graph;
     weft_tensors *file;
+    weft_tensors *as_stored;         /* with the tensors that `file` drops; NULL: none is written */
     const weft_key_mapping *mapping; /* NULL: the model's own names */
     const char *prefix;
     /* Folder of a companion, whose tensors begin with its name and a dot; NULL: the model has none,
@@ -140,6 +141,29 @@ static weft_status add_statistic(converting *v, const weft_stored_tensor *t)
     WEFT_TRY(weft_grow((void **)&v->made, v->mades, &v->capacity, sizeof *v->made));
     v->made[v->mades++] = m;
     v->all += t->count;
+    return WEFT_OK;
+}
+
+/* Adds the embeddings of an empty text (weft_text_encoder_row.no_text), which are not parameters. */
+static weft_status add_no_text(converting *v)
+{
+    const weft_family *f = v->c->model->family;
+    for (int i = 0; i < f->text_encoders; i++) {
+        const char *name = f->text_encoder[i].no_text;
+        if (!name)
+            continue;
+        WEFT_TRY(weft_tensors_open(v->c->in, &v->as_stored));
+        const weft_stored_tensor *t = weft_tensors_find(v->as_stored, name);
+        if (!t)
+            return WEFT_OK;
+        made m = {.is = {.parts = 1}, .part = {t}, .dtype = dtype_for(v, t)};
+        snprintf(m.is.name, sizeof m.is.name, "%.299s", name);
+        snprintf(m.is.part[0], sizeof m.is.part[0], "%.299s", name);
+        WEFT_TRY(weft_grow((void **)&v->made, v->mades, &v->capacity, sizeof *v->made));
+        v->made[v->mades++] = m;
+        v->all += t->count;
+        return WEFT_OK;
+    }
     return WEFT_OK;
 }
 
@@ -253,6 +277,7 @@ static weft_status open_in(converting *v)
     weft_status_code status = WEFT_OK;
     WEFT_GO(take_all(v, &l));
     WEFT_GO(check(v, &l));
+    WEFT_GO(add_no_text(v));
 out:
     weft_listing_free(&l.missing);
     weft_listing_free(&l.wrong);
@@ -511,6 +536,7 @@ weft_status weft_convert_model(const weft_model_conversion *c, const weft_graph 
 out:
     weft_tensors_writer_free(v.writer);
     weft_tensors_close(v.file);
+    weft_tensors_close(v.as_stored);
     weft_free(v.made);
     weft_free(v.wide);
     weft_free(v.converted);

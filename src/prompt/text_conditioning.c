@@ -855,42 +855,26 @@ weft_status weft_text_conditioning_tokenize(const weft_text_conditioning *c, wef
     return status;
 }
 
+void weft_text_conditioning_set_entry(const weft_text_conditioning *c,
+                                      const weft_conditioning_entry *entry, weft_input_lookup *find,
+                                      void *user, int64_t row, const float *packed)
+{
+    const int64_t count = entry->rows * entry->width, all = floats_of(c, entry->port);
+    char name[32];
+    const weft_tensor *to =
+        find(user, weft_text_conditioning_input(weft_port_name(entry->port), 0, name));
+    const float *from = packed + entry->at;
+    if (to && to->dtype == WEFT_F32)
+        memcpy((float *)to->data + row * all + entry->inside, from, (size_t)count * sizeof *from);
+    for (int64_t k = 0; to && to->dtype == WEFT_I32 && k < count; k++)
+        ((int32_t *)to->data)[row * all + k] = from[k] != 0;
+}
+
 void weft_text_conditioning_set(const weft_text_conditioning *c, weft_input_lookup *find,
                                 void *user, int64_t row, const float *packed)
 {
-    for (int i = 0; i < c->entries; i++) {
-        const weft_conditioning_entry *entry = &c->entry[i];
-        const int64_t count = entry->rows * entry->width, all = floats_of(c, entry->port);
-        char name[32];
-        const weft_tensor *to =
-            find(user, weft_text_conditioning_input(weft_port_name(entry->port), 0, name));
-        const float *from = packed + entry->at;
-        if (to && to->dtype == WEFT_F32)
-            memcpy((float *)to->data + row * all + entry->inside, from,
-                   (size_t)count * sizeof *from);
-        for (int64_t k = 0; to && to->dtype == WEFT_I32 && k < count; k++)
-            ((int32_t *)to->data)[row * all + k] = from[k] != 0;
-    }
-}
-
-/* Finds inputs of the empty caption. */
-typedef struct empty_lookup {
-    weft_input_lookup *find;
-    void *user;
-} empty_lookup;
-
-static weft_tensor *find_empty(void *user, const char *name)
-{
-    const empty_lookup *to = user;
-    char own[64];
-    snprintf(own, sizeof own, WEFT_EMPTY_CAPTION "%s", name + strlen("batch."));
-    return to->find(to->user, own);
-}
-
-void weft_text_conditioning_set_empty(const weft_text_conditioning *c, weft_input_lookup *find,
-                                      void *user, int64_t row, const float *packed)
-{
-    weft_text_conditioning_set(c, find_empty, &(empty_lookup){find, user}, row, packed);
+    for (int i = 0; i < c->entries; i++)
+        weft_text_conditioning_set_entry(c, &c->entry[i], find, user, row, packed);
 }
 
 void weft_text_conditioning_get(const weft_text_conditioning *c, int r, weft_program *program,
@@ -916,18 +900,6 @@ void weft_text_conditioning_pair(const weft_text_conditioning *c, const float *p
         const weft_text_encoder_row *row = c->encoder[entry->encoder].row;
         if (row->paired && entry->port == row->mask)
             memcpy(negative + entry->at, prompt + entry->at, (size_t)entry->rows * sizeof *prompt);
-    }
-}
-
-void weft_text_conditioning_set_no_text(const weft_text_conditioning *c, int r, const float *table,
-                                        const float *prompt, float *negative)
-{
-    for (int i = 0; i < c->entries; i++) {
-        const weft_conditioning_entry *entry = &c->entry[i];
-        const weft_text_encoder_row *row = c->encoder[r].row;
-        const float *from = entry->port == row->text ? table : prompt + entry->at;
-        if (entry->encoder == r && (entry->port == row->text || entry->port == row->mask))
-            memcpy(negative + entry->at, from, (size_t)(entry->rows * entry->width) * sizeof *from);
     }
 }
 

@@ -51,6 +51,8 @@ typedef struct weft_text_encoder {
     weft_image_tokens images;
     char before[WEFT_EDIT_TEMPLATE]; /* template before the text, with all images */
     bool published;                  /* prompts get row->prompt_after; set by the caller */
+    /* Dropped captions have the embeddings of row->no_text; set by the caller */
+    bool stores_no_text;
 } weft_text_encoder;
 
 /* One entry of the conditioning: (rows, width) floats at offset `at` of a packed caption. Pooled
@@ -165,8 +167,9 @@ int64_t weft_text_conditioning_image_side(const weft_text_conditioning *c);
 /* Copies a packed row of text conditioning into the denoiser's inputs. */
 void weft_text_conditioning_set(const weft_text_conditioning *c, weft_input_lookup *find,
                                 void *user, int64_t row, const float *packed);
-/* Copies the packed row of the empty caption into the inputs of WEFT_EMPTY_CAPTION. */
-void weft_text_conditioning_set_empty(const weft_text_conditioning *c, weft_input_lookup *find,
+/* Copies one entry of a packed row into the input of its port. */
+void weft_text_conditioning_set_entry(const weft_text_conditioning *c,
+                                      const weft_conditioning_entry *entry, weft_input_lookup *find,
                                       void *user, int64_t row, const float *packed);
 /* Copies the outputs of encoder r's program (graph of weft_text_conditioning_build) into `count`
  * packed rows. */
@@ -176,10 +179,6 @@ void weft_text_conditioning_get(const weft_text_conditioning *c, int r, weft_pro
  * prompt's mask. */
 void weft_text_conditioning_pair(const weft_text_conditioning *c, const float *prompt,
                                  float *negative);
-/* Sets the packed row of an empty negative text: `table` (rows,width) of encoder r's entries, and
- * the prompt's mask (weft_text_encoder_row.no_text). */
-void weft_text_conditioning_set_no_text(const weft_text_conditioning *c, int r, const float *table,
-                                        const float *prompt, float *negative);
 /* weft_program_input as a weft_input_lookup. */
 weft_tensor *weft_text_conditioning_program_input(void *program, const char *name);
 

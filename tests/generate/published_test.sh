@@ -251,4 +251,68 @@ an_earlier_sign_is_of_models_by_weft() {
         fail "the prediction of an earlier version is trained"
 }
 check an_earlier_sign_is_of_models_by_weft
+# table.py FILE [FROM]: prints the embeddings of an empty text in a transformer's file. With FROM they become the text in the
+# cached conditioning of a sample, or are removed for "none".
+cat >table.py <<'PY'
+import glob, json, struct, subprocess, sys
+path = glob.glob(sys.argv[1] + "/*.safetensors")[0]
+data = open(path, "rb").read()
+n = struct.unpack("<Q", data[:8])[0]
+head, name = json.loads(data[8:8 + n]), "y_embedder.y_embedding"
+first, last = (8 + n + x for x in head[name]["data_offsets"])
+if len(sys.argv) < 3:
+    sys.stdout.buffer.write(data[first:last])
+elif sys.argv[2] == "none":
+    head["unused.bias"] = head.pop(name)
+    from itertools import accumulate
+    parts = {k: data[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]] for k, v in head.items() if k not in ("__metadata__", "unused.bias")}
+    ends = list(accumulate(map(len, parts.values())))
+    head = {k: head[k] | {"data_offsets": [end - len(parts[k]), end]} for k, end in zip(parts, ends)}
+    text = json.dumps(head).encode()
+    open(path, "wb").write(struct.pack("<Q", len(text)) + text + b"".join(parts.values()))
+else:
+    cached = subprocess.run(["tar", "-xOf", sys.argv[2], "s0003.text.npy"], capture_output=True, check=True).stdout
+    cached = cached[10 + struct.unpack("<H", cached[8:10])[0]:]
+    assert len(cached) // 17 * 16 == last - first and data[first:last] != cached[:last - first]
+    open(path, "wb").write(data[:first] + cached[:last - first] + data[last:])
+PY
+# A dropped caption has the embeddings in the transformer's file and keeps its mask, as in generation. If these are the
+# embeddings of all captions, a training that drops each caption is bitwise one that drops none.
+dropped_captions_have_the_embeddings_of_the_file() {
+    cp -r cur one_caption && sed -i 's/"caption": "[^"]*"/"caption": "a red square"/' one_caption/metas/*
+    "$WEFT" shard --in one_caption --out same_shards --set heldout=0 >shard.log 2>&1 || fail_with shard.log "weft shard"
+    cp -r "$SRC/tests/golden/pipelines/opensora" opensora
+    cat >drop.yaml <<'Y'
+data: {path: same_shards, latents: latents}
+autoencoder: {weights: opensora/vae}
+transformer: {weights: opensora/transformer}
+text_encoders: [{weights: opensora/text_encoder}]
+checkpoint: {interval: 0}
+stages: [{steps: 3, batch: 2, frames: 5, height: 32, width: 32, lr: 1e-3, warmup_steps: 0}]
+Y
+    drop() { # NAME SHARE [OPTIONS...]
+        "$WEFT" train drop.yaml --set out=runs/$1 --set caption_dropout=$2 "${@:3}" >drop.log 2>&1 || fail_with drop.log "weft train $1"
+        losses runs/$1 >$1.losses
+    }
+    drop without 0
+    drop published 1
+    cmp -s without.losses published.losses && fail "captions were not dropped"
+    python3 table.py opensora/transformer latents/*/train-0000-000000.tar || fail "the table of a caption"
+    drop table 1
+    cmp without.losses table.losses || fail "a dropped caption has other embeddings or another mask"
+    drop adapter 1 --set transformer.lora.rank=2
+    drop whole 0 --set transformer.lora.rank=2
+    cmp adapter.losses whole.losses || fail "LoRA: a dropped caption has other embeddings or another mask"
+    # the finished model has the embeddings, and generation uses the table
+    cmp <(python3 table.py opensora/transformer) <(python3 table.py runs/table/model/transformer) || fail "the finished model has another table"
+    must with runs/table/model
+    python3 table.py runs/table/model/transformer none
+    must encoded runs/table/model
+    has_message generate.log tensor-names key=y_embedder.y_embedding && fail "a warning about a model of weft"
+    differ with encoded
+    drop empty 1 --set transformer.weights=runs/table/model/transformer
+    python3 table.py runs/empty/model/transformer >/dev/null 2>&1 && fail "a table appeared"
+    return 0
+}
+check dropped_captions_have_the_embeddings_of_the_file
 finish

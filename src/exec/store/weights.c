@@ -471,19 +471,36 @@ weft_status weft_weights_save(weft_store *store, weft_comm *comm, const weft_gra
                               const char *prefix, const char *folder, const char *stem,
                               weft_dtype dtype, int64_t max_shard_bytes)
 {
-    return weft_weights_save_without(store, comm, g, prefix, NULL, folder, stem, dtype,
-                                     max_shard_bytes);
+    return weft_weights_save_changed(store, comm, g, prefix, (weft_weights_change){0}, folder, stem,
+                                     dtype, max_shard_bytes);
 }
 
-weft_status weft_weights_save_without(weft_store *store, weft_comm *comm, const weft_graph *g,
-                                      const char *prefix, const char *without, const char *folder,
-                                      const char *stem, weft_dtype dtype, int64_t max_shard_bytes)
+static weft_status write_stored(weft_tensors_writer *w, const weft_stored_tensor *t)
 {
+    float *wide = weft_alloc(t->count * (int64_t)sizeof *wide + 1);
+    WEFT_TRY(WEFT_ALLOCATED(wide, "\"%s\"", t->name));
+    weft_tensor_to_f32(t, wide);
+    const weft_status_code status = weft_tensors_writer_data(w, t->name, WEFT_F32, wide);
+    weft_free(wide);
+    return status;
+}
+
+weft_status weft_weights_save_changed(weft_store *store, weft_comm *comm, const weft_graph *g,
+                                      const char *prefix, weft_weights_change change,
+                                      const char *folder, const char *stem, weft_dtype dtype,
+                                      int64_t max_shard_bytes)
+{
+    const char *without = change.without;
+    const weft_stored_tensor *also = change.also;
     weft_tensors_writer *w = NULL; /* NULL except on rank 0 */
     weft_status_code status = WEFT_OK;
     if (!comm || weft_comm_rank(comm) == 0)
         WEFT_GO(weft_tensors_writer_create(folder, stem, max_shard_bytes, &w));
-    for (int pass = 0; pass < 2; pass++)
+    for (int pass = 0; pass < 2; pass++) {
+        if (w && also)
+            WEFT_GO(pass
+                        ? write_stored(w, also)
+                        : weft_tensors_writer_declare(w, also->name, dtype, also->rank, also->dim));
         for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
             const char *name;
             const weft_tensor *t = param_at(store, g, n, prefix, &name);
@@ -494,6 +511,7 @@ weft_status weft_weights_save_without(weft_store *store, weft_comm *comm, const 
             else if (w)
                 WEFT_GO(declare_param(w, t, name, dtype));
         }
+    }
     if (w)
         status = weft_tensors_writer_finish(w);
 out:

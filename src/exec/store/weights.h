@@ -43,10 +43,14 @@ weft_status weft_weights_rounded(const char *path, int64_t *matrices, int64_t *r
 weft_status weft_weights_save(weft_store *store, weft_comm *comm, const weft_graph *graph,
                               const char *prefix, const char *folder, const char *stem,
                               weft_dtype dtype, int64_t max_shard_bytes);
-/* weft_weights_save without the params whose name after `prefix` begins with `without`. NULL: all
- * params. */
-weft_status weft_weights_save_without(weft_store *store, weft_comm *comm, const weft_graph *graph,
-                                      const char *prefix, const char *without, const char *folder,
-                                      const char *stem, weft_dtype dtype, int64_t max_shard_bytes);
+/* Tensors of the files in addition to a graph's params, or fewer. */
+typedef struct weft_weights_change {
+    const char *without; /* params whose name after the prefix begins so; NULL: all are written */
+    const weft_stored_tensor *also; /* a tensor of another file, on rank 0; NULL: none */
+} weft_weights_change;
+weft_status weft_weights_save_changed(weft_store *store, weft_comm *comm, const weft_graph *graph,
+                                      const char *prefix, weft_weights_change change,
+                                      const char *folder, const char *stem, weft_dtype dtype,
+                                      int64_t max_shard_bytes);
 
 #endif

@@ -18,6 +18,7 @@
 #include "generate/generator/generator_sound.h"
 #include "generate/generator/generator_steps.h"
 #include "generate/generator/latent_stages.h"
+#include "prompt/no_text.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -41,8 +42,7 @@ static void pair_negative(weft_generator *p, int64_t r)
     weft_text_conditioning_pair(&p->model.text, prompt, negative);
     for (int i = 0; i < p->model.text.encoders; i++)
         if (p->model.no_text[i] && (!text || !*text))
-            weft_text_conditioning_set_no_text(&p->model.text, i, p->model.no_text[i], prompt,
-                                               negative);
+            weft_no_text_set_negative(&p->model.text, i, p->model.no_text[i], prompt, negative);
 }
 
 /* Encodes this rank's rows: rows 0..batch-1 are the prompts, rows batch.. the negative prompts. */

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "generate/generator/own_settings.h"
 #include "model/key_mapping.h"
+#include "prompt/no_text.h"
 
 #include <string.h>
 
@@ -251,33 +252,25 @@ static int64_t length_of(const weft_generator_model *m, const weft_generator_opt
 }
 
 /* Reads the embeddings of an empty negative prompt for encoder i from the denoiser's files. Without
- * them, the empty text is encoded. */
+ * them, the empty text is encoded, as in a training that had none. */
 static weft_status read_no_text(weft_generator_model *m, int i)
 {
     const weft_text_encoder_row *row = m->text.encoder[i].row;
     const weft_conditioning_entry *entry = weft_text_conditioning_find(&m->text, row->text);
-    weft_tensors *file = NULL;
-    if (!row->no_text || !entry)
-        return WEFT_OK;
-    weft_status_code status = WEFT_OK;
-    WEFT_GO(weft_tensors_open(m->denoiser_folder[0], &file));
-    const weft_stored_tensor *t = weft_tensors_find(file, row->no_text);
-    if (!t) {
+    const weft_stored_tensor *table = NULL;
+    weft_tensors *file;
+    WEFT_TRY(weft_no_text_open(&m->text, i, m->denoiser_folder[0], &file, &table));
+    if (!file && row->no_text && m->text.encoder[i].published)
         weft_warning(WEFT_MSG_TENSOR_NAMES,
                      WEFT_AT(.file = m->denoiser_folder[0], .key = row->no_text),
                      "the files lack the embeddings of an empty negative prompt, with which the "
                      "published model was trained; the text \"\" is encoded in their place");
-        goto out;
-    }
-    if (t->rank != 2 || t->dim[0] < entry->rows || t->dim[1] != entry->width)
-        WEFT_GO(weft_error(WEFT_MSG_TENSOR_SHAPE,
-                           WEFT_AT(.file = t->file, .key = row->no_text, WEFT_NUMBER(t->dim[0])),
-                           "embeddings of %" PRId64 " tokens are needed, each of %" PRId64
-                           " values",
-                           entry->rows, entry->width));
+    if (!file)
+        return WEFT_OK;
+    weft_status_code status = WEFT_OK;
     m->no_text[i] = weft_alloc(entry->rows * entry->width * (int64_t)sizeof *m->no_text[i]);
     WEFT_GO(WEFT_ALLOCATED(m->no_text[i], "the embeddings of an empty negative prompt"));
-    weft_stored_read(t, 0, entry->rows * entry->width, m->no_text[i]);
+    weft_no_text_read(&m->text, i, table, m->no_text[i]);
 out:
     weft_tensors_close(file);
     return status;
@@ -309,8 +302,7 @@ static weft_status open_text(weft_generator_model *m, const weft_generator_optio
     WEFT_GO(weft_text_conditioning_open(m->denoiser, spec, count, m->folder, &m->text));
     for (int i = 0; i < count; i++) {
         m->text.encoder[i].published = !own;
-        if (!own)
-            WEFT_GO(read_no_text(m, i));
+        WEFT_GO(read_no_text(m, i));
     }
     WEFT_GO(weft_tokenizer_set_open(&m->text, &m->tokenizers));
 out:

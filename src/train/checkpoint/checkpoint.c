@@ -267,7 +267,8 @@ static void prune(weft_checkpoints *c)
 /* ---- writing ------------------------------------------------------------------------------- */
 
 weft_status weft_part_save(weft_store *store, const weft_graph *graph, weft_comm *comm,
-                           const weft_checkpoint_part *part, const char *folder, weft_dtype dtype)
+                           const weft_checkpoint_part *part, const weft_stored_tensor *also,
+                           const char *folder, weft_dtype dtype)
 {
     char prefix[64], path[700];
     snprintf(prefix, sizeof prefix, "%s.", part->scope);
@@ -275,8 +276,9 @@ weft_status weft_part_save(weft_store *store, const weft_graph *graph, weft_comm
     const bool writes = !comm || weft_comm_rank(comm) == 0;
     if (writes)
         WEFT_TRY(weft_make_dirs(folder));
-    WEFT_TRY(
-        weft_weights_save(store, comm, graph, prefix, folder, part->stem, dtype, (int64_t)4 << 30));
+    WEFT_TRY(weft_weights_save_changed(store, comm, graph, prefix,
+                                       (weft_weights_change){.also = also}, folder, part->stem,
+                                       dtype, (int64_t)4 << 30));
     return writes ? weft_json_save(path, part->config) : WEFT_OK;
 }
 

@@ -28,6 +28,7 @@
 #include "base/json.h"
 #include "comm/comm.h"
 #include "exec/store/store.h"
+#include "format/tensors/tensors.h"
 #include "graph/op.h"
 #include "storage/working_copy.h"
 
@@ -45,10 +46,11 @@ typedef struct weft_checkpoint_part {
     bool internal;       /* needed to resume only; not a part of the finished model */
 } weft_checkpoint_part;
 
-/* Writes the unsharded weights and config.json into `folder`. Collective if `comm` is not NULL;
- * rank 0 writes. */
+/* Writes the unsharded weights, the tensor `also` of another file (NULL: none) and config.json into
+ * `folder`. Collective if `comm` is not NULL; rank 0 writes. */
 weft_status weft_part_save(weft_store *store, const weft_graph *graph, weft_comm *comm,
-                           const weft_checkpoint_part *part, const char *folder, weft_dtype dtype);
+                           const weft_checkpoint_part *part, const weft_stored_tensor *also,
+                           const char *folder, weft_dtype dtype);
 
 typedef struct weft_checkpoint_spec {
     const char *run;         /* folder that all ranks can access */

@@ -9,6 +9,7 @@
 #include "model/adapter.h"
 #include "model/adapter_write.h"
 #include "model/encoders/identity_encoder.h"
+#include "prompt/no_text.h"
 #include "train/config/run_model.h"
 #include "train/graph/history_inputs.h"
 #include "train/graph/student_levels.h"
@@ -598,14 +599,33 @@ static weft_status write_both(const weft_export *e, const weft_checkpoint_part *
         snprintf(prefix, sizeof prefix, "%.90s.%s", part->scope, i ? without : "");
         if (weft_comm_rank(e->comm) == 0)
             WEFT_GO(weft_make_dirs(path));
-        WEFT_GO(weft_weights_save_without(e->store, e->comm, e->graph, prefix, i ? NULL : without,
-                                          path, part->stem, dtype_of(e), (int64_t)4 << 30));
+        const weft_weights_change change = {.without = i ? NULL : without};
+        WEFT_GO(weft_weights_save_changed(e->store, e->comm, e->graph, prefix, change, path,
+                                          part->stem, dtype_of(e), (int64_t)4 << 30));
         if (weft_comm_rank(e->comm) == 0)
             WEFT_GO(save_json(path, "config.json", json_incref(i ? config : own)));
     }
 out:
     json_decref(config);
     json_decref(own);
+    return status;
+}
+
+/* Writes a part; a denoiser also has the embeddings of an empty text that it was trained with. */
+static weft_status write_part(const weft_export *e, const weft_checkpoint_part *part,
+                              const char *path)
+{
+    const weft_text_conditioning *text = &e->models->text;
+    const bool denoises = weft_run_trains_denoiser(e->models) &&
+                          !strcmp(part->scope, e->models->denoiser.family->scope);
+    weft_tensors *file = NULL;
+    const weft_stored_tensor *table = NULL;
+    for (int r = 0; r < text->encoders && denoises && !file; r++)
+        if (text->encoder[r].stores_no_text)
+            WEFT_TRY(weft_no_text_open(text, r, e->run->transformer.weights, &file, &table));
+    const weft_status_code status =
+        weft_part_save(e->store, e->graph, e->comm, part, table, path, dtype_of(e));
+    weft_tensors_close(file);
     return status;
 }
 
@@ -627,7 +647,7 @@ weft_status weft_export_write(const weft_export *e)
             continue;
         }
         snprintf(path, sizeof path, "%s/%s", folder, e->part[i].scope);
-        WEFT_TRY(weft_part_save(e->store, e->graph, e->comm, &e->part[i], path, dtype_of(e)));
+        WEFT_TRY(write_part(e, &e->part[i], path));
     }
     WEFT_TRY(write_identity_encoder(e, folder));
     if (is_lora || !weft_run_trains_denoiser(e->models) || weft_comm_rank(e->comm) != 0)

@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "graph/builder_helpers.h"
 #include "model/tiling.h"
+#include "prompt/no_text.h"
 #include "train/config/packing_config.h"
 #include "train/config/run_model.h"
 #include "train/graph/character_inputs.h"
@@ -630,6 +631,25 @@ static weft_status find_rest(const weft_run *run, weft_run_models *m)
     return status;
 }
 
+/* Finds embeddings of an empty text in the denoiser's files. A text encoder in the step encodes the
+ * text "" in their place. */
+static weft_status find_no_text(const weft_run *run, const char *path, weft_run_models *m)
+{
+    weft_tensors *file;
+    const weft_stored_tensor *table;
+    if (!run->transformer.weights[0] || !m->text_precomputed ||
+        run->data.samples_from == WEFT_FROM_PIXELS)
+        return WEFT_OK;
+    for (int r = 0; r < m->text.encoders; r++) {
+        WEFT_TRY(
+            weft_error_at(weft_no_text_open(&m->text, r, run->transformer.weights, &file, &table),
+                          WEFT_AT(.file = path, .key = "transformer.weights")));
+        m->text.encoder[r].stores_no_text = file != NULL;
+        weft_tensors_close(file);
+    }
+    return WEFT_OK;
+}
+
 /* Refuses weights of an earlier version, whose prediction has the opposite sign: of a finished
  * model, or of a checkpoint. */
 static weft_status check_sign(const weft_model *model, const char *folder, const char *copied,
@@ -689,6 +709,7 @@ weft_status weft_run_models_read(const weft_run *run, const char *path, weft_run
     WEFT_TRY(read_network(run->distill.fake_weights, path, "distill.fake_weights", &m.fake));
     weft_run_models_connect(&m);
     WEFT_TRY(find_rest(run, &m));
+    WEFT_TRY(find_no_text(run, path, &m));
     if (weft_run_trains_denoiser(&m)) {
         WEFT_TRY(check_sign(&m.denoiser, run->transformer.weights, run->transformer.settings, path,
                             "transformer.weights"));

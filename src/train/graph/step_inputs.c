@@ -2,6 +2,7 @@
 #include "train/graph/identity_inputs.h"
 
 #include "base/rng.h"
+#include "prompt/no_text.h"
 #include "train/graph/distillation.h"
 #include "train/graph/history_inputs.h"
 #include "train/graph/sound_stream.h"
@@ -27,7 +28,10 @@ weft_status weft_inputs_set_caption(const weft_inputs *in, weft_input_lookup *fi
 {
     const weft_text_conditioning *c = &in->models->text;
     if (in->no_text) {
-        weft_text_conditioning_set(c, find, user, row, caption[0] ? embedding : in->no_text);
+        if (caption[0])
+            weft_text_conditioning_set(c, find, user, row, embedding);
+        else
+            weft_no_text_set_dropped(c, find, user, row, in->no_text, embedding);
         return WEFT_OK;
     }
     for (int r = 0; r < c->encoders; r++)
@@ -43,7 +47,8 @@ static weft_status fill_text(const weft_inputs *in, const weft_batch *batch,
         WEFT_TRY(weft_inputs_set_caption(in, find, user, i, batch->caption[i],
                                          in->no_text ? batch->extra + i * stride : NULL));
     for (int64_t i = 0; i < batch->count && weft_distillation_guides(in->run); i++)
-        weft_text_conditioning_set_empty(&in->models->text, find, user, i, in->no_text);
+        weft_no_text_set_empty(&in->models->text, find, user, i, in->no_text,
+                               batch->extra + i * stride);
     return WEFT_OK;
 }
 

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "comm/comm_world.h"
+#include "prompt/no_text.h"
 #include "train/checkpoint/provenance.h"
 #include "train/graph/control.h"
 #include "train/graph/run_pair.h"
@@ -273,6 +274,27 @@ static weft_status open_pairs(const weft_train_context *c, weft_stage_state *s,
     return WEFT_OK;
 }
 
+/* Reads the text conditioning of a dropped caption: of the empty caption, or of the denoiser's
+ * files. */
+static weft_status read_no_text(const weft_train_context *c, const char *latents, float **no_text)
+{
+    const weft_text_conditioning *text = &c->models.text;
+    WEFT_TRY(weft_latents_empty_caption(latents, text->floats, no_text));
+    for (int r = 0; r < text->encoders; r++) {
+        const weft_stored_tensor *table = NULL;
+        weft_tensors *file;
+        if (!text->encoder[r].stores_no_text)
+            continue;
+        WEFT_TRY(weft_no_text_open(text, r, c->run->transformer.weights, &file, &table));
+        if (file)
+            weft_no_text_read(
+                text, r, table,
+                *no_text + weft_text_conditioning_find(text, text->encoder[r].row->text)->at);
+        weft_tensors_close(file);
+    }
+    return WEFT_OK;
+}
+
 static weft_status open_loader(const weft_train_context *c, weft_stage_state *s,
                                const char *latents, char pairs[WEFT_RUN_PAIRS][512], bool by_item)
 {
@@ -288,7 +310,7 @@ static weft_status open_loader(const weft_train_context *c, weft_stage_state *s,
     u.config.member = s->share.member;
     u.config.members = s->share.members;
     if (u.config.extra)
-        WEFT_GO(weft_latents_empty_caption(latents, c->models.text.floats, &s->no_text));
+        WEFT_GO(read_no_text(c, latents, &s->no_text));
     WEFT_GO(weft_loader_open(&u.config, weft_comm_rank(c->exec.comm), weft_comm_ranks(c->exec.comm),
                              u.video ? NULL : WEFT_LATENT_PART, c->models.grid.channels,
                              &s->loader));
