@@ -144,7 +144,7 @@ static weft_status add_statistic(converting *v, const weft_stored_tensor *t)
     return WEFT_OK;
 }
 
-/* Adds the embeddings of an empty text (weft_text_encoder_row.no_text), which are not parameters. */
+/* Adds the embeddings of an empty text (weft_text_encoder_row.no_text), not a parameter. */
 static weft_status add_no_text(converting *v)
 {
     const weft_family *f = v->c->model->family;

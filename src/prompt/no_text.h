@@ -1,6 +1,6 @@
 /* Embeddings of an empty text, which some published denoisers have in their own files
- * (weft_text_encoder_row.no_text). They replace the encoder's embeddings of "": as an empty negative
- * prompt under the prompt's token mask, and as a dropped caption under the caption's. */
+ * (weft_text_encoder_row.no_text). They replace the encoder's embeddings of "": as an empty
+ * negative prompt under the prompt's token mask, and as a dropped caption under the caption's. */
 #ifndef WEFT_PROMPT_NO_TEXT_H
 #define WEFT_PROMPT_NO_TEXT_H
 
