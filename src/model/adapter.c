@@ -95,8 +95,9 @@ static const weft_json_field peft_fields[] = {
     {"runtime_config", NULL},
     {NULL, NULL}};
 
-/* Reads adapter_config.json of PEFT, or "lora_adapter_metadata" of the file header. */
-static weft_status read_config(weft_adapter *a)
+/* Reads adapter_config.json of PEFT, or "lora_adapter_metadata" of the file header, whose keys begin
+ * with the folder of the model in its pipeline. */
+static weft_status read_config(weft_adapter *a, const weft_family *family)
 {
     const char *file = weft_tensors_at(a->file, 0)->file, *base = weft_path_base(file);
     const char *header = weft_tensors_metadata(a->file, "lora_adapter_metadata");
@@ -112,9 +113,13 @@ static weft_status read_config(weft_adapter *a)
     else if (header) {
         snprintf(a->config_file, sizeof a->config_file, "%.1100s (lora_adapter_metadata)", file);
         WEFT_TRY(weft_json_parse(header, (int64_t)strlen(header), a->config_file, &a->config));
-        a->config_key = a->scope;
-        if (!setting(a, "r")) /* as most pipelines name the model */
-            a->config_key = "transformer.";
+        const char *own = weft_arena_printf(a->arena, "%s.", family->scope), *const before[] = {
+                                                                                 a->scope, own,
+                                                                                 "transformer."};
+        WEFT_TRY(WEFT_ALLOCATED(own, "%s", a->config_file));
+        a->config_key = before[0];
+        for (int i = 1; i < WEFT_COUNT(before) && !setting(a, "r"); i++)
+            a->config_key = before[i];
     }
     const char *type = json_string_value(setting(a, "peft_type"));
     if (type && strcmp(type, "LORA"))
@@ -521,7 +526,7 @@ weft_status weft_adapter_open(const weft_family *family, const weft_graph *g, co
         WEFT_GO(
             weft_error(WEFT_MSG_ADAPTER_INVALID, WEFT_AT(.file = path), "the file has no tensors"));
     WEFT_GO(weft_tensors_verify(a->file));
-    WEFT_GO(read_config(a));
+    WEFT_GO(read_config(a, family));
     WEFT_GO(list_modules(a));
     WEFT_GO(check_pairs(a));
     for (int64_t i = 0; i < weft_tensors_count(a->file); i++)

@@ -260,8 +260,12 @@ bool weft_adapter_names_find(const weft_adapter_names *n, const char *module, co
                              weft_adapter_targets *to)
 {
     static const char *const flat[] = {"lora_unet_", "lora_transformer_"};
-    static const char *const prefixes[] = {"base_model.model.", "model.diffusion_model.",
-                                           "diffusion_model.", "transformer.", "net."};
+    static const char *const prefixes[] = {"base_model.model.",
+                                           "model.diffusion_model.",
+                                           "diffusion_model.",
+                                           "transformer.",
+                                           "dit.",
+                                           "net."};
     char name[600];
     for (int i = 0; i < WEFT_COUNT(flat); i++)
         if (!strncmp(module, flat[i], strlen(flat[i])) &&

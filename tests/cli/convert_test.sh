@@ -130,6 +130,8 @@ adapters_of_longcat() {
     for reader in diffusers peft kohya comfyui longcat; do
         rm -rf adapter back merged
         convert "$plain" adapter --lora-format $reader --config "$model/dit"
+        [ $reader = peft ] && file=adapter || file=adapter/pytorch_lora_weights.safetensors
+        [ $reader = longcat ] || { convert "$model/dit" merged-$reader --lora $file && same merged-$reader truth; }
         convert adapter back --lora-format longcat --config "$model/dit"
         same back "$plain"
         convert "$model/dit" merged --lora back
