@@ -471,12 +471,17 @@ static const weft_text_encoder_row text_encoders[] = {
     {"*feed_forward.w2:linear",     axis, __VA_ARGS__}
 #define SEQUENCE(axis) {"*refiner.*norm*:rms_norm", axis, TOKENS, .optional = true}, \
                        {"*layers.*norm*:rms_norm",  axis, TOKENS, .optional = true}
-static const weft_recipe_row tp_rows[] = {WEIGHTS("tp", {WEFT_R, 0})},
-                             cp_rows[] = {SEQUENCE("cp"), {"*attention*:attention", "cp", TOKENS}};
+static const weft_recipe_row
+    tp_rows[] = {WEIGHTS("tp", {WEFT_R, 0})}, sp_rows[] = {WEIGHTS("sp", TOKENS), SEQUENCE("sp")},
+    cp_rows[] = {SEQUENCE("cp"), {"*attention*:attention", "cp", TOKENS}},
+    ring_rows[] = {SEQUENCE("ring"), {"*attention*:attention", "ring", TOKENS, .by = "ring"}};
+#define LIST(axis, what, rows) {axis, what, rows, sizeof rows / sizeof *rows}
 static const weft_recipe_list
-    tp = {"tp", "tensor parallel", tp_rows, sizeof tp_rows / sizeof *tp_rows},
-    cp = {"cp", "context parallel, tokens into heads", cp_rows, sizeof cp_rows / sizeof *cp_rows};
-static const weft_recipe_list *const recipes[] = {&tp, &cp};
+    tp = LIST("tp", "tensor parallel", tp_rows),
+    ring = LIST("ring", "context parallel, keys go round", ring_rows),
+    cp = LIST("cp", "context parallel, tokens into heads", cp_rows),
+    sp = LIST("sp", "tensor parallel, tokens in between", sp_rows);
+static const weft_recipe_list *const recipes[] = {&tp, &ring, &cp, &sp};
 
 /* Feature cache rule: the change of the first block's residual, measured on a model of six blocks
  * relative to Wan (bench/cache.md). */
