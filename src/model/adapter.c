@@ -95,8 +95,8 @@ static const weft_json_field peft_fields[] = {
     {"runtime_config", NULL},
     {NULL, NULL}};
 
-/* Reads adapter_config.json of PEFT, or "lora_adapter_metadata" of the file header, whose keys begin
- * with the folder of the model in its pipeline. */
+/* Reads adapter_config.json of PEFT, or "lora_adapter_metadata" of the file header. Keys of the
+ * header begin with the folder of the model in its pipeline. */
 static weft_status read_config(weft_adapter *a, const weft_family *family)
 {
     const char *file = weft_tensors_at(a->file, 0)->file, *base = weft_path_base(file);
