@@ -5,7 +5,7 @@ LTX-Video transformer, whose pipeline sets even noise levels. _ltx2: a tiny LTX-
 the levels above or below 0.8.
 
 usage: golden_distill.py OUT_PREFIX lcm|dmd2|self_forcing|lcm_sizes|dmd2_sizes|self_forcing_sizes|dmd2_ltx|lcm_ltx2|dmd2_ltx2|
-                         lcm_high|dmd2_high|dmd2_low|dpo|control|vace|animate|replace[_drop][_lora] [SEED]
+                         lcm_high|dmd2_high|dmd2_low|dpo|dpo_ltx2|dpo_control|control|vace|animate|replace[_drop][_lora] [SEED]
 Writes OUT_PREFIX.safetensors (param.*, in.*, final.*) and OUT_PREFIX.json (losses, norms, settings).
 
 Item i of step s is sample (s B + i) % N with key 1000 s + i + 1. Noise and levels are the draws of
@@ -134,11 +134,13 @@ def add_lora(model, rank, alpha, ends):
             setattr(model.get_submodule(parent), last, Lora(module, rank, alpha))
 
 
-def velocity(model, x, sigma, text):
+def velocity(model, x, sigma, text, sound_sigma=None):
     if isinstance(x, Streams):
+        heard = sigma if sound_sigma is None else sound_sigma
         b, c, t, h, w = x.video.shape
         made = [model(x.video[i:i + 1].permute(0, 2, 3, 4, 1).reshape(1, -1, c), x.sound[i:i + 1], text.video[i:i + 1], text.sound[i:i + 1],
-                      1000 * sigma[i:i + 1], sigma=1000 * sigma[i:i + 1], num_frames=t, height=h, width=w, fps=SOUND["fps"],
+                      1000 * sigma[i:i + 1], audio_timestep=1000 * heard[i:i + 1], sigma=1000 * sigma[i:i + 1],
+                      audio_sigma=1000 * heard[i:i + 1], num_frames=t, height=h, width=w, fps=SOUND["fps"],
                       audio_num_frames=SOUND["latents"], encoder_attention_mask=torch.ones(1, TEXT, dtype=torch.long),
                       audio_encoder_attention_mask=torch.ones(1, TEXT, dtype=torch.long), isolate_modalities=not x.joined[i],
                       return_dict=False) for i in range(b)]
@@ -344,25 +346,51 @@ class SelfForcing(Dmd2):
 BETA = 2.0
 
 
+def dpo_level(keys):
+    return shifted(torch.sigmoid(torch.tensor([float(normal(k, TIMESTEP, 0)) for k in keys]).double()))
+
+
 class Dpo:
-    """Diffusion-DPO. Both clips of a pair have the same noise and level."""
+    """Diffusion-DPO. Both clips of a pair have the same noise and level, of the video and of its sound, and the same control. The
+    error of a clip with sound is the one of the video plus loss_weight times the one of the sound, each a mean over the elements of the
+    sample."""
 
     interval = 1
 
-    def __init__(self, model, lora):
+    def __init__(self, model, lora, controlled=False):
         self.student = model
         self.reference = copy.deepcopy(model)  # lora_B is 0
         self.others = {}
         self.inputs = {"rejected": torch.randn(SAMPLES, *SHAPE)}
+        if controlled:
+            self.inputs["control"] = torch.randn(SAMPLES, *SHAPE)
+        self.rejected_sound = torch.randn(SAMPLES, SOUND["latents"], SOUND["channels"])
+
+    def sound_errors(self, model, video, sound, noise, s, text, keys):
+        """Of each sample. The sound has a level of its own."""
+        own = dpo_level([mix(k, SOUND["key"]) for k in keys])
+        noisy = Streams((1 - each(s)) * video + each(s) * noise.video,
+                        (1 - own.reshape(-1, 1, 1)) * sound + own.reshape(-1, 1, 1) * noise.sound, text.joined)
+        v = velocity(model, noisy, s, text, own)
+        picture = ((v.video - (noise.video - video)) ** 2).mean(dim=(1, 2, 3, 4))
+        heard = ((v.sound - (noise.sound - sound)) ** 2).mean(dim=(1, 2))
+        return picture + SOUND["loss_weight"] * text.joined * heard
 
     def loss(self, x0, noise, keys, text, empty):
-        s = shifted(torch.sigmoid(torch.tensor([float(normal(k, TIMESTEP, 0)) for k in keys]).double()))
+        s = dpo_level(keys)
 
         def error(model, data):
+            if isinstance(data, Streams):
+                text.joined = x0.joined
+                return self.sound_errors(model, data.video, data.sound, noise, s, text, keys)
             x = (1 - each(s)) * data + each(s) * noise
+            if "control" in self.inputs:
+                x = torch.cat([x, self.inputs["control"][self.items].double()], 1)
             return ((velocity(model, x, s, text) - (noise - data)) ** 2).mean(dim=(1, 2, 3, 4))
 
         bad = self.inputs["rejected"][self.items].double()
+        if isinstance(x0, Streams):
+            bad = Streams(bad, self.rejected_sound[self.items].double() * x0.joined.reshape(-1, 1, 1))
         with torch.no_grad():
             before = error(self.reference, x0) - error(self.reference, bad)
         z = -BETA / 2 * (error(self.student, x0) - error(self.student, bad) - before)
@@ -492,14 +520,15 @@ def main():
     kinds = {"lcm": Lcm, "dmd2": Dmd2, "self_forcing": SelfForcing, "dpo": Dpo, "control": Control, "vace": Control, "animate": Animate,
              "replace": lambda model, lora: Animate(model, lora, True),
              "lcm_sizes": Lcm, "dmd2_sizes": Dmd2, "self_forcing_sizes": SelfForcing, "dmd2_ltx": Dmd2,
-             "lcm_ltx2": Lcm, "dmd2_ltx2": Dmd2, "lcm_high": Lcm, "dmd2_high": Dmd2, "dmd2_low": Dmd2}
+             "lcm_ltx2": Lcm, "dmd2_ltx2": Dmd2, "lcm_high": Lcm, "dmd2_high": Dmd2, "dmd2_low": Dmd2, "dpo_ltx2": Dpo}
+    kinds |= {"dpo_control": lambda *given: Dpo(*given, True)}
     kinds |= {"control_drop": lambda *given: Control(*given, True), "vace_drop": lambda *given: Control(*given, True),
               "animate_drop": lambda *given: Animate(*given, False, True), "replace_drop": lambda *given: Animate(*given, True, True)}
     if len(sys.argv) < 3 or sys.argv[2].removesuffix("_lora") not in kinds:
         sys.exit(__doc__)
     prefix, kind = sys.argv[1], sys.argv[2]
     torch.manual_seed(int(sys.argv[3]) if len(sys.argv) > 3 else 0)
-    more = {"control": {"in_channels": 2 * SHAPE[0]},
+    more = {"control": {"in_channels": 2 * SHAPE[0]}, "dpo_control": {"in_channels": 2 * SHAPE[0]},
             "vace": {"vace_layers": [0, 1], "vace_in_channels": 2 * SHAPE[0] + PIXELS},
             "animate": ANIMATE, "replace": ANIMATE}.get(kind.removesuffix("_lora").removesuffix("_drop"), {})
     make = WanVACETransformer3DModel if "vace_layers" in more else WanTransformer3DModel
@@ -548,6 +577,8 @@ def main():
     elif lora:
         tensors |= {k: v for name, other in run.others.items() for k, v in named(other, f"param_{name}.", True).items()}
     tensors |= {"in." + k: v.permute(0, 2, 3, 4, 1) for k, v in getattr(run, "inputs", {}).items()}
+    if isinstance(run, Dpo) and sounds:
+        tensors["in.rejected_sound"] = run.rejected_sound * joined.reshape(-1, 1, 1).float()
     if isinstance(run, Animate):
         tensors |= {"in.image": tensors["in.latents"][:, :1], "in.latents": tensors["in.latents"][:, 1:], "in.image_tokens": run.tokens}
     optimizer = adamw(model)

@@ -473,12 +473,12 @@ static weft_status ensure_latents(weft_train_context *c, stage_run *s)
     WEFT_TRY(weft_latents_ensure(c->run, &c->models, stage, &c->exec, s->latents));
     weft_run_pair pair[WEFT_RUN_PAIRS];
     const int pairs = weft_run_pairs_of(c->run, &c->models, pair);
-    const weft_run_models models = weft_run_pair_models(&c->models);
     for (int i = 0; i < pairs; i++) {
         weft_train_stage own;
         if (!weft_run_pair_cached(&pair[i]))
             continue;
         const weft_run second = weft_run_pair_run(c->run, &pair[i]);
+        const weft_run_models models = weft_run_pair_models(&c->models, &pair[i]);
         WEFT_TRY(weft_run_pair_stage(c->run, &pair[i], stage, &own));
         const weft_status_code status =
             weft_latents_ensure(&second, &models, &own, &c->exec, s->pairs[i]);

@@ -189,11 +189,12 @@ static weft_status add_pair(const weft_run *run, const weft_run_pair *pair, json
     WEFT_TRY(weft_run_data_open(&second.data, &dataset));
     json_t *hash = weft_hash_text(weft_dataset_fingerprint(dataset)),
            *images = json_object_get(m, pair->key);
-    /* the sets of a control or a preference have the key "pair"; others are control.NAME. Sets of
-     * reference images are a list */
+    /* the rejected clips, or without them the set of a control, have the key "pair"; others have
+     * their own. Sets of reference images are a list */
+    const bool other = weft_run_prefers(run) ? strcmp(pair->key, "preference.rejected") != 0
+                                             : strchr(pair->key, '.') != NULL;
     if (pair->kind != WEFT_PAIR_IDENTITY)
-        json_object_set_new(
-            m, strchr(pair->key, '.') && !weft_run_prefers(run) ? pair->key : "pair", hash);
+        json_object_set_new(m, other ? pair->key : "pair", hash);
     else if (images)
         json_array_append_new(images, hash);
     else
@@ -356,6 +357,7 @@ weft_status weft_provenance_check(const weft_run *run, const json_t *before, con
         {"connectors", "the text connectors changed (weights or config)"},
         {"tile", "autoencoder.tile changed, and with it the latents where tiles overlap"},
         {"pair", "the clips of preference.rejected or of control changed"},
+        {"control", "the clips of control changed"},
         {"control.image", "the images of control.image changed"},
         {"control.face", "the clips of control.face changed"},
         {"control.background", "the clips of control.background changed"},

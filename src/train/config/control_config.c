@@ -169,8 +169,6 @@ weft_status weft_control_check(const weft_run *run, const char *path)
                           "an autoencoder has no control videos. Remove condition: control.");
     if (run->distill.method)
         return conflict(path, "distill.method");
-    if (weft_run_prefers(run))
-        return conflict(path, "preference.rejected");
     if (run->data.sources.count)
         return conflict(path, "data.sources");
     if (weft_cascades_planned(&run->cascades) != WEFT_CASCADES_NONE)

@@ -51,8 +51,6 @@ weft_status weft_sound_check(const weft_run *run, const char *path)
         return conflict(path, "data.text_embeddings");
     if (run->data.packing.tokens)
         return conflict(path, "data.packing");
-    if (weft_run_prefers(run))
-        return conflict(path, "preference.rejected");
     if (run->condition == WEFT_CONDITION_CONTROL)
         return conflict(path, "condition");
     if (weft_cascades_planned(&run->cascades) != WEFT_CASCADES_NONE)

@@ -53,10 +53,10 @@ static weft_status encoding_bytes(const weft_run *run, const weft_run_models *mo
 {
     weft_run_pair pair[WEFT_RUN_PAIRS];
     const int pairs = weft_run_trains_denoiser(models) ? weft_run_pairs_of(run, models, pair) : 0;
-    const weft_run_models second = weft_run_pair_models(models);
     WEFT_TRY(weft_latents_bytes(run, models, stage, exec, bytes));
     for (int i = 0; i < pairs; i++) {
         const weft_run other = weft_run_pair_run(run, &pair[i]);
+        const weft_run_models second = weft_run_pair_models(models, &pair[i]);
         weft_train_stage own;
         int64_t needed = 0;
         if (!weft_run_pair_cached(&pair[i]))

@@ -137,6 +137,21 @@ static weft_value given_latents(weft_graph *g, const weft_run *run, const weft_r
     return m->grey_rest ? weft_input(g, "batch.first_frame", WEFT_F32, latents) : WEFT_NONE;
 }
 
+/* The other clip of each pair. The control of a pair is `given` with both clips. */
+static weft_preference_clip rejected_clip(weft_graph *g, const weft_run_models *m,
+                                          weft_shape latents, weft_value given,
+                                          const weft_sound_stream *sound)
+{
+    weft_preference_clip clip = {.video = weft_input(g, "batch.rejected", WEFT_F32, latents),
+                                 .given = given};
+    if (m->grey_rest)
+        clip.given = weft_input(g, "batch.rejected_first_frame", WEFT_F32, latents);
+    if (weft_run_has_sound(&m->sound))
+        clip.sound = weft_input(g, "batch.rejected_sound", WEFT_F32,
+                                weft_value_get(g, sound->data)->shape);
+    return clip;
+}
+
 static weft_value denoiser_loss(weft_graph *g, const weft_run *run, const weft_run_models *m,
                                 const weft_bucket *s)
 {
@@ -179,8 +194,16 @@ static weft_value denoiser_loss(weft_graph *g, const weft_run *run, const weft_r
     }
     const weft_noised noise_level = noise_process->level(g, &noised, key);
     if (weft_run_prefers(run)) {
-        const weft_value rejected = weft_input(g, "batch.rejected", WEFT_F32, latents);
-        const weft_preference pair = {run, m, &noised, &noise_level, x, rejected, noise, p};
+        const weft_sound_stream sound = weft_sound_stream_noised(g, run, m, &size, &noise_level);
+        const weft_preference pair = {run,
+                                      m,
+                                      &noised,
+                                      &noise_level,
+                                      {x, given, sound.data},
+                                      rejected_clip(g, m, latents, given, &sound),
+                                      noise,
+                                      &sound,
+                                      p};
         return add_balance(g, weft_preference_loss(g, &pair, &p), &p);
     }
     const weft_sound_stream sound = weft_sound_stream_build(g, run, m, &size, &noise_level, &p);
@@ -398,10 +421,6 @@ static weft_status check_length(const weft_run *run, const weft_run_models *m, c
 /* Rejects a second data set of grey frames where another one exists, and where none is read. */
 static weft_status check_rest(const weft_run *run, const weft_run_models *m, const char *path)
 {
-    if (m->grey_rest && weft_run_prefers(run))
-        return weft_error(WEFT_MSG_CONFIG_CONFLICT, WEFT_AT(.file = path, .key = "condition"),
-                          "preference.rejected and the grey frames after a first one are both a "
-                          "second data set. Remove one of the two keys.");
     return m->grey_rest && weft_cascades_planned(&run->cascades) != WEFT_CASCADES_NONE
                ? weft_error(WEFT_MSG_CONFIG_CONFLICT,
                             WEFT_AT(.file = path, .key = "parallel.cascades"),
@@ -463,6 +482,12 @@ static weft_status check_denoiser(const weft_run *run, const weft_run_models *m,
                                   weft_model_denoised(&m->denoiser) == m->grid.channels
                               ? "; condition: first_frame provides the others"
                               : "");
+    if (weft_run_moves_character(m) && weft_run_prefers(run))
+        return weft_error(WEFT_MSG_CONFIG_CONFLICT,
+                          WEFT_AT(.file = path, .key = "preference.rejected"),
+                          "%s moves a character, and rejected clips have no images and faces. "
+                          "Remove preference, or use another model.",
+                          weft_model_class(&m->denoiser));
     if (controlled)
         return weft_run_moves_character(m) ? WEFT_OK : weft_control_check_models(m, path);
     if (run->condition == WEFT_CONDITION_CLEAN_BLOCKS)

@@ -69,7 +69,8 @@ int64_t weft_run_tokens(const weft_run_models *models, const weft_bucket *bucket
  *                 frame has no noise. It has no loss if the model receives it as one of its frames
  *   captions: inputs of the text encoders, or their embeddings (prompt/text_conditioning.h)
  *   batch.key     i64 (B): key of noise and time
- *   batch.rejected f32, like batch.latents: the other clips, with preference.rejected
+ *   batch.rejected, batch.rejected_first_frame, batch.rejected_sound: as without "rejected", of the
+ *                 other clips, with preference.rejected
  *   batch.control, batch.grey f32, like batch.latents: control videos, and grey frames
  *                 (train/graph/control.h), with condition: control
  *   batch.image, batch.face, ...: of a model that moves a character

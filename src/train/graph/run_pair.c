@@ -29,11 +29,6 @@ static int character_sets(const weft_run *run, weft_run_pair *pair)
 /* The sets of the run's task. */
 static int sets_of(const weft_run *run, const weft_run_models *models, weft_run_pair *pair)
 {
-    if (weft_run_prefers(run)) {
-        *pair = (weft_run_pair){run->preference.rejected, "preference.rejected", "batch.rejected",
-                                WEFT_PAIR_LATENTS};
-        return 1;
-    }
     if (run->condition == WEFT_CONDITION_CONTROL && weft_run_moves_character(models))
         return character_sets(run, pair);
     if (run->condition == WEFT_CONDITION_CONTROL) {
@@ -45,6 +40,29 @@ static int sets_of(const weft_run *run, const weft_run_models *models, weft_run_
     *pair = (weft_run_pair){run->data.path, "condition", "batch.first_frame", WEFT_PAIR_LATENTS,
                             .given_frames = 1};
     return 1;
+}
+
+/* The sets of the rejected clips: the clips, and their first frames if the run has such a set. */
+static int rejected_sets(const weft_run *run, const weft_run_models *models, weft_run_pair *pair)
+{
+    const char *path = run->preference.rejected, *key = "preference.rejected";
+    int count = 0;
+    if (!weft_run_prefers(run))
+        return 0;
+    pair[count++] = (weft_run_pair){.path = path,
+                                    .key = key,
+                                    .input = "batch.rejected",
+                                    .kind = WEFT_PAIR_LATENTS,
+                                    .sound = weft_run_has_sound(&models->sound)
+                                                 ? "batch.rejected_sound"
+                                                 : NULL};
+    if (models->grey_rest)
+        pair[count++] = (weft_run_pair){.path = path,
+                                        .key = key,
+                                        .input = "batch.rejected_first_frame",
+                                        .kind = WEFT_PAIR_LATENTS,
+                                        .given_frames = 1};
+    return count;
 }
 
 /* The sets of reference images. */
@@ -65,7 +83,8 @@ static int identity_sets(const weft_run *run, const weft_run_models *models, wef
 int weft_run_pairs_of(const weft_run *run, const weft_run_models *models,
                       weft_run_pair pair[WEFT_RUN_PAIRS])
 {
-    const int count = sets_of(run, models, pair);
+    int count = sets_of(run, models, pair);
+    count += rejected_sets(run, models, pair + count);
     return count + identity_sets(run, models, pair + count);
 }
 
@@ -90,10 +109,12 @@ weft_run weft_run_pair_run(const weft_run *run, const weft_run_pair *pair)
     return second;
 }
 
-weft_run_models weft_run_pair_models(const weft_run_models *models)
+weft_run_models weft_run_pair_models(const weft_run_models *models, const weft_run_pair *pair)
 {
     weft_run_models second = *models;
     second.text_precomputed = false;
+    if (!pair->sound)
+        second.sound = (weft_run_sound){0};
     return second;
 }
 

@@ -25,6 +25,7 @@ typedef struct weft_run_pair {
     weft_image_features_kind features; /* of WEFT_PAIR_IDENTITY with an image encoder */
     int64_t given_frames; /* only these first frames count; 0: all. Grey frames follow, */
     const char *rest;     /* or the frames of the clips of this data set; NULL: none */
+    const char *sound;    /* input of the clips' sound; NULL: it is not read */
 } weft_run_pair;
 
 /* Whether the latents of a pair are in a cache. */
@@ -37,9 +38,9 @@ static inline bool weft_run_pair_cached(const weft_run_pair *pair)
 int weft_run_pairs_of(const weft_run *run, const weft_run_models *models,
                       weft_run_pair pair[WEFT_RUN_PAIRS]);
 /* Returns the run with a further data set as its data, and its models without encoded captions,
- * which the first data set has. */
+ * which the first data set has, and without sound that is not read. */
 weft_run weft_run_pair_run(const weft_run *run, const weft_run_pair *pair);
-weft_run_models weft_run_pair_models(const weft_run_models *models);
+weft_run_models weft_run_pair_models(const weft_run_models *models, const weft_run_pair *pair);
 /* Sets the training stage with the sizes of a pair: for images one frame in each size, and for
  * features of reference images, which do not depend on it, one frame of the smallest size. Free
  * with weft_run_pair_stage_free. */

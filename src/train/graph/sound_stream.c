@@ -36,16 +36,26 @@ void weft_sound_stream_give(weft_graph *g, const weft_run_models *m, const weft_
     p->at[WEFT_PORT_FPS] = weft_fill(g, WEFT_F32, each, m->sound.fps);
 }
 
+weft_sound_stream weft_sound_stream_noised(weft_graph *g, const weft_run *run,
+                                           const weft_run_models *m, const weft_model_size *size,
+                                           const weft_noised *video)
+{
+    weft_sound_stream s = weft_sound_stream_inputs(g, run, m, size);
+    if (weft_value_ok(s.data))
+        s.level = run->sound.times == WEFT_SOUND_TIMES_SHARED
+                      ? *video
+                      : weft_run_process(run)->level(g, &s.noised, s.key);
+    return s;
+}
+
 weft_sound_stream weft_sound_stream_build(weft_graph *g, const weft_run *run,
                                           const weft_run_models *m, const weft_model_size *size,
                                           const weft_noised *video, weft_ports *p)
 {
-    weft_sound_stream s = weft_sound_stream_inputs(g, run, m, size);
+    weft_sound_stream s = weft_sound_stream_noised(g, run, m, size, video);
     if (!weft_value_ok(s.data))
         return s;
     const weft_noise_process *process = weft_run_process(run);
-    s.level =
-        run->sound.times == WEFT_SOUND_TIMES_SHARED ? *video : process->level(g, &s.noised, s.key);
     weft_sound_stream_give(g, m, &s, process->input(g, &s.noised, s.data, s.noise, &s.level),
                            s.level.time, video->time, p);
     return s;

@@ -4,6 +4,7 @@
  *   batch.with_sound f32 (B) 1: the clip has sound; 0: its video trains alone, without attention
  *                    between the streams and without a loss of the sound
  *   batch.sound_key  i64 (B) key of the sound's noise, and of its timestep if it has its own
+ *   batch.rejected_sound f32, like batch.sound: of the other clips, with preference.rejected
  *
  * The loss of a sample is the mean over the elements of its video and, times sound.loss_weight, the
  * mean over the elements of its sound.
@@ -25,6 +26,10 @@ typedef struct weft_sound_stream {
 weft_sound_stream weft_sound_stream_inputs(weft_graph *g, const weft_run *run,
                                            const weft_run_models *models,
                                            const weft_model_size *size);
+/* Adds the inputs, the noise and the level. `video`: level of the video, (B). */
+weft_sound_stream weft_sound_stream_noised(weft_graph *g, const weft_run *run,
+                                           const weft_run_models *models,
+                                           const weft_model_size *size, const weft_noised *video);
 /* Sets the denoiser's ports of the sound: its noisy latents, and the timesteps (B) of both
  * streams. */
 void weft_sound_stream_give(weft_graph *g, const weft_run_models *models,

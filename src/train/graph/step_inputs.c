@@ -52,15 +52,18 @@ static weft_status fill_text(const weft_inputs *in, const weft_batch *batch,
     return WEFT_OK;
 }
 
-/* Copies the sound of the samples, normalised. Clips without sound have zeros. */
+/* Copies the sound of the samples, normalised, and normalises the one of rejected clips, which have
+ * sound if their preferred ones have. Clips without sound have zeros. */
 static void fill_sound(const weft_inputs *in, int64_t step, const weft_batch *batch,
                        weft_input_lookup *find, void *user)
 {
     const weft_run_sound *sound = &in->models->sound;
     weft_tensor *to = find(user, "batch.sound"), *with = find(user, "batch.with_sound"),
-                *key = find(user, "batch.sound_key");
+                *key = find(user, "batch.sound_key"),
+                *rejected = find(user, "batch.rejected_sound");
     const int64_t features = sound->format.features, text = in->models->text.floats,
-                  floats = to ? to->shape.dim[1] * features : 0;
+                  floats = to ? to->shape.dim[1] * features : 0,
+                  others = rejected ? rejected->shape.dim[1] * features : 0;
     for (int64_t i = 0; i < batch->count; i++) {
         const float *from = batch->extra + i * (text + in->sound_floats) + text;
         float *one = to ? (float *)to->data + i * floats : NULL;
@@ -68,6 +71,9 @@ static void fill_sound(const weft_inputs *in, int64_t step, const weft_batch *ba
             ((int64_t *)key->data)[i] = weft_sound_stream_key(weft_inputs_key(in, step, batch, i));
         if (with)
             ((float *)with->data)[i] = from[0];
+        if (rejected && from[0] > 0)
+            weft_sound_normalise(&sound->grid, features, rejected->shape.dim[1],
+                                 (float *)rejected->data + i * others);
         if (!one)
             continue;
         memcpy(one, from + 1, (size_t)floats * sizeof *one);
@@ -121,7 +127,7 @@ weft_status weft_inputs_fill(const weft_inputs *in, int64_t step, const weft_bat
         fill_latents(in, to, batch->part);
     static const char *const others[] = {"batch.rejected",   "batch.control", "batch.grey",
                                          "batch.image",      "batch.overlap", "batch.background",
-                                         "batch.first_frame"};
+                                         "batch.first_frame", "batch.rejected_first_frame"};
     for (int i = 0; denoises && i < WEFT_COUNT(others); i++) {
         weft_tensor *latents = find(user, others[i]);
         if (latents)

@@ -20,7 +20,8 @@ typedef struct weft_inputs {
  * name, or NULL if this rank does not need it. `step`: step of the run, from 0. The caller
  * sets the inputs of further data sets and of grey frames. Their latents are normalised in place:
  * "batch.rejected", "batch.control", "batch.image", "batch.overlap", "batch.background",
- * "batch.first_frame", "batch.grey", and latents in "batch.identity". */
+ * "batch.first_frame", "batch.rejected_first_frame", "batch.rejected_sound", "batch.grey", and
+ * latents in "batch.identity". */
 weft_status weft_inputs_fill(const weft_inputs *inputs, int64_t step, const weft_batch *batch,
                              weft_input_lookup *find, void *user);
 /* Sets caption `row` of the inputs, as tokens or as its precomputed embedding (NULL if the caption

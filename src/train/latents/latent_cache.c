@@ -671,6 +671,15 @@ static int embedding_shape(const weft_text_conditioning *c, int64_t dim[2])
     return c->entries == 1 ? 2 : 1;
 }
 
+/* Marks a sample whose encoded sound is none. */
+static weft_status mark_silence(const encoding *e, weft_shard_file *shard,
+                                const weft_sample *sample)
+{
+    return e->sound.part[0] > 0
+               ? WEFT_OK
+               : weft_shard_file_add(shard, sample->key, WEFT_NO_SOUND_PART, "", 0);
+}
+
 /* Adds the text conditioning of a sample, and its sound. */
 static weft_status add_conditioning(encoding *e, weft_shard_file *shard, const weft_sample *sample,
                                     const float *text)
@@ -690,9 +699,19 @@ static weft_status add_conditioning(encoding *e, weft_shard_file *shard, const w
         add_array(shard, sample->key, WEFT_TEXT_SOUND_PART, 1, &all, both);
     weft_free(both);
     WEFT_TRY(status);
-    return e->sound.part[0] > 0
-               ? WEFT_OK
-               : weft_shard_file_add(shard, sample->key, WEFT_NO_SOUND_PART, "", 0);
+    return mark_silence(e, shard, sample);
+}
+
+/* Adds the sound of a sample, without a caption. */
+static weft_status add_sound(encoding *e, weft_shard_file *shard, const weft_sample *sample)
+{
+    const weft_run_sound *sound = &e->models->sound;
+    const int64_t dim[] = {weft_run_sound_latents(sound, e->size[e->bucket].frames),
+                           sound->format.features};
+    WEFT_TRY(
+        weft_sound_latents_encode(&e->sound, weft_loader_dataset(e->loader), sample, e->bucket));
+    WEFT_TRY(add_array(shard, sample->key, WEFT_SOUND_PART, 2, dim, e->sound.part + 1));
+    return mark_silence(e, shard, sample);
 }
 
 /* `text`: text conditioning of the caption; NULL: captions are not encoded. */
@@ -710,6 +729,8 @@ static weft_status add_sample(encoding *e, weft_shard_file *shard, int64_t index
                           e->image.tokens));
     if (text)
         WEFT_GO(add_conditioning(e, shard, sample, text));
+    else if (e->sound.floats)
+        WEFT_GO(add_sound(e, shard, sample));
     if (json) {
         WEFT_GO(weft_dataset_read(dataset, sample, json, true, &bytes));
         WEFT_GO(weft_shard_file_add(shard, sample->key, "json", bytes.data, bytes.bytes));

@@ -28,7 +28,6 @@
 /* f32 (N): packed text conditioning, followed by the sound (weft_run_sound_floats), in its place if
  * the run has sound. Samples without sound also have an empty WEFT_NO_SOUND_PART. */
 #define WEFT_TEXT_SOUND_PART "text-sound.npy"
-#define WEFT_NO_SOUND_PART   "no-sound"
 
 /* Collective. Ensures that the cache has the latents of every sample for the sizes of this training
  * stage, and embeddings if all text encoders are frozen. `folder` receives the cache's folder. Each

@@ -521,12 +521,12 @@ static weft_status are_pairs_complete(const weft_run *run, const weft_run_models
 {
     weft_run_pair pair[WEFT_RUN_PAIRS];
     const int pairs = weft_run_pairs_of(run, models, pair);
-    const weft_run_models second_models = weft_run_pair_models(models);
     for (int i = 0; i < pairs && *complete; i++) {
         weft_train_stage own;
         if (!weft_run_pair_cached(&pair[i]))
             continue;
         const weft_run second = weft_run_pair_run(run, &pair[i]);
+        const weft_run_models second_models = weft_run_pair_models(models, &pair[i]);
         WEFT_TRY(weft_run_pair_stage(run, &pair[i], train_stage, &own));
         const weft_status_code status = is_complete(&second, &second_models, &own, complete);
         weft_run_pair_stage_free(&pair[i], &own);

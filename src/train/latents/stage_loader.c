@@ -219,6 +219,9 @@ static weft_status pair_bytes(const weft_run *run, const weft_run_models *m,
         int64_t own = pair[i].features
                           ? weft_shape_count(&m->identity_features) * (int64_t)sizeof(float)
                           : latent_part_bytes(u, m);
+        const int64_t sound =
+            pair[i].sound ? weft_run_sound_floats(&m->sound, stage) * (int64_t)sizeof(float) : 0;
+        own = sound > own ? sound : own; /* read into the same buffer */
         if (!weft_run_pair_cached(&pair[i]))
             WEFT_TRY(clip_bytes(run, m, stage, &pair[i], &own));
         *bytes += own;

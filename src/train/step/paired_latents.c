@@ -32,6 +32,22 @@ static weft_status check_size(const weft_run_pair *pair, const weft_sample *samp
                      sample->key, has[0], has[1], has[2], frames, needs[1], needs[2]);
 }
 
+/* Rejects a pair of which one clip has sound. */
+static weft_status check_sound(const weft_run_pair *pair, const weft_sample *sample,
+                               const weft_sample *own)
+{
+    const bool has = !weft_sample_part(own, WEFT_NO_SOUND_PART),
+               needs = !weft_sample_part(sample, WEFT_NO_SOUND_PART);
+    if (has == needs)
+        return WEFT_OK;
+    return weft_error(WEFT_MSG_CONFIG_VALUE,
+                      WEFT_AT(.file = pair->path, .key = pair->key, .value = sample->key),
+                      "the clip \"%s\" has %s, and the clip of data.path has %s. Both clips of a "
+                      "pair need sound, or neither: give the silent one a soundtrack, remove the "
+                      "other's, or remove the pair.",
+                      sample->key, has ? "sound" : "no sound", needs ? "sound" : "none");
+}
+
 static weft_status check_all(const weft_paired_latents *l, const weft_run_pair *pair,
                              const weft_dataset *first)
 {
@@ -44,6 +60,8 @@ static weft_status check_all(const weft_paired_latents *l, const weft_run_pair *
             return weft_pair_index_lacks(l->source, l->key, sample);
         if (!pair->features)
             WEFT_TRY(check_size(pair, sample, own));
+        if (pair->sound)
+            WEFT_TRY(check_sound(pair, sample, own));
     }
     return WEFT_OK;
 }

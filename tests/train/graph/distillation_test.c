@@ -128,7 +128,8 @@ static void read_run(golden *d)
         run->guidance = 1;
     }
     const bool moves = !strncmp(kind, "animate", 7) || !strncmp(kind, "replace", 7);
-    if (!strncmp(kind, "control", 7) || !strncmp(kind, "vace", 4) || moves) {
+    if (!strncmp(kind, "control", 7) || !strncmp(kind, "vace", 4) || moves ||
+        !strcmp(kind, "dpo_control")) {
         run->distill.method = WEFT_DISTILL_NONE;
         run->condition = WEFT_CONDITION_CONTROL;
         run->control = (weft_control_config){
@@ -362,6 +363,7 @@ static void fill(const job *j, weft_step *step, int64_t s)
     fill_input(j, step, s, WEFT_EMPTY_CAPTION "text", "in.empty");
     fill_input(j, step, s, "batch.sound", "in.sound");
     fill_input(j, step, s, "batch.with_sound", "in.with_sound");
+    fill_input(j, step, s, "batch.rejected_sound", "in.rejected_sound");
     fill_input(j, step, s, "batch.audio_text", "in.audio_text");
     fill_input(j, step, s, WEFT_EMPTY_CAPTION "audio_text", "in.empty_audio");
     fill_mask(step, "batch.text_mask");
@@ -684,6 +686,18 @@ Test(distillation, preferences_with_lora_equal_the_reference)
     expect_reference("dpo_lora", "", 0, false);
 }
 
+/* LTX-2: the sound of both clips, with a level of its own, and a pair without sound. */
+Test(distillation, preferences_with_sound_equal_the_reference)
+{
+    expect_reference("dpo_ltx2", "", 0, false);
+    expect_reference("dpo_ltx2_lora", "", 0, false);
+}
+
+Test(distillation, preferences_with_control_equal_the_reference)
+{
+    expect_reference("dpo_control", "", 0, false);
+}
+
 Test(distillation, control_on_channels_equals_the_reference)
 {
     expect_reference("control", "", 0, false);
@@ -800,6 +814,8 @@ Test(distillation, sound_on_layouts_equals_the_reference)
 Test(distillation, preferences_on_layouts_equal_the_reference)
 {
     expect_layouts("dpo", some, WEFT_COUNT(some));
+    expect_layouts("dpo_ltx2", few, WEFT_COUNT(few));
+    expect_reference("dpo_control", "tp=2", 0, false);
 }
 
 /* One to three images of a sample, and a dropped share of the samples. */
