@@ -674,6 +674,7 @@ Test(distillation, experts_equal_the_reference)
     expect_reference("lcm_high", "", 0, false);
     expect_reference("dmd2_high", "", 0, false);
     expect_reference("dmd2_low", "", 0, false);
+    expect_reference("dmd2_low_lora", "", 0, false);
 }
 
 Test(distillation, preferences_equal_the_reference)
