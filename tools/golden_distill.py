@@ -5,7 +5,7 @@ LTX-Video transformer, whose pipeline sets even noise levels. _ltx2: a tiny LTX-
 the levels above or below 0.8.
 
 usage: golden_distill.py OUT_PREFIX lcm|dmd2|self_forcing|lcm_sizes|dmd2_sizes|self_forcing_sizes|dmd2_ltx|lcm_ltx2|dmd2_ltx2|
-                         lcm_high|dmd2_high|dmd2_low|dpo|dpo_ltx2|dpo_control|control|vace|animate|replace[_drop][_lora] [SEED]
+                         lcm_high|dmd2_high|dmd2_low|dpo[_ltx2|_low|_control|_clean|_grey]|control|vace|animate|replace[_drop][_lora] [SEED]
 Writes OUT_PREFIX.safetensors (param.*, in.*, final.*) and OUT_PREFIX.json (losses, norms, settings).
 
 Item i of step s is sample (s B + i) % N with key 1000 s + i + 1. Noise and levels are the draws of
@@ -361,14 +361,28 @@ class Dpo:
 
     interval = 1
 
-    def __init__(self, model, lora, controlled=False):
-        self.student = model
+    def __init__(self, model, lora, how=""):
+        self.student, self.how = model, how
         self.reference = copy.deepcopy(model)  # lora_B is 0
         self.others = {}
         self.inputs = {"rejected": torch.randn(SAMPLES, *SHAPE)}
-        if controlled:
+        if how == "control":
             self.inputs["control"] = torch.randn(SAMPLES, *SHAPE)
+        if how == "grey":
+            self.inputs |= {name: torch.randn(SAMPLES, *SHAPE) for name in ("first_frame", "rejected_first_frame")}
         self.rejected_sound = torch.randn(SAMPLES, SOUND["latents"], SOUND["channels"])
+
+    def predict(self, model, x, s, text, data, first):
+        """`first`: input with the first frames of the clips, which are followed by grey ones."""
+        if self.how == "clean":
+            return model(x, 1000 * s, text, clean_x=data)
+        if self.how == "control":
+            x = torch.cat([x, self.inputs["control"][self.items].double()], 1)
+        if self.how == "grey":
+            marks = torch.zeros(len(x), 4, *SHAPE[1:]).double()
+            marks[:, :, 0] = 1
+            x = torch.cat([x, marks, self.inputs[first][self.items].double()], 1)
+        return velocity(model, x, s, text)
 
     def sound_errors(self, model, video, sound, noise, s, text, keys):
         """Of each sample. The sound has a level of its own."""
@@ -381,23 +395,21 @@ class Dpo:
         return picture + SOUND["loss_weight"] * text.joined * heard
 
     def loss(self, x0, noise, keys, text, empty):
-        s = dpo_level(keys)
+        s = shifted(ranged(draws_of(keys))) if RANGE != [0.0, 1.0] else dpo_level(keys)
 
-        def error(model, data):
+        def error(model, data, first="first_frame"):
             if isinstance(data, Streams):
                 text.joined = x0.joined
                 return self.sound_errors(model, data.video, data.sound, noise, s, text, keys)
             x = (1 - each(s)) * data + each(s) * noise
-            if "control" in self.inputs:
-                x = torch.cat([x, self.inputs["control"][self.items].double()], 1)
-            return ((velocity(model, x, s, text) - (noise - data)) ** 2).mean(dim=(1, 2, 3, 4))
+            return ((self.predict(model, x, s, text, data, first) - (noise - data)) ** 2).mean(dim=(1, 2, 3, 4))
 
-        bad = self.inputs["rejected"][self.items].double()
+        bad, other = self.inputs["rejected"][self.items].double(), "rejected_first_frame"
         if isinstance(x0, Streams):
             bad = Streams(bad, self.rejected_sound[self.items].double() * x0.joined.reshape(-1, 1, 1))
         with torch.no_grad():
-            before = error(self.reference, x0) - error(self.reference, bad)
-        z = -BETA / 2 * (error(self.student, x0) - error(self.student, bad) - before)
+            before = error(self.reference, x0) - error(self.reference, bad, other)
+        z = -BETA / 2 * (error(self.student, x0) - error(self.student, bad, other) - before)
         return -torch.nn.functional.logsigmoid(z).mean()
 
     def stepped(self):
@@ -524,15 +536,15 @@ def main():
     kinds = {"lcm": Lcm, "dmd2": Dmd2, "self_forcing": SelfForcing, "dpo": Dpo, "control": Control, "vace": Control, "animate": Animate,
              "replace": lambda model, lora: Animate(model, lora, True),
              "lcm_sizes": Lcm, "dmd2_sizes": Dmd2, "self_forcing_sizes": SelfForcing, "dmd2_ltx": Dmd2,
-             "lcm_ltx2": Lcm, "dmd2_ltx2": Dmd2, "lcm_high": Lcm, "dmd2_high": Dmd2, "dmd2_low": Dmd2, "dpo_ltx2": Dpo}
-    kinds |= {"dpo_control": lambda *given: Dpo(*given, True)}
+             "lcm_ltx2": Lcm, "dmd2_ltx2": Dmd2, "lcm_high": Lcm, "dmd2_high": Dmd2, "dmd2_low": Dmd2, "dpo_ltx2": Dpo, "dpo_low": Dpo}
+    kinds |= {"dpo_" + how: lambda *given, how=how: Dpo(*given, how) for how in ("control", "clean", "grey")}
     kinds |= {"control_drop": lambda *given: Control(*given, True), "vace_drop": lambda *given: Control(*given, True),
               "animate_drop": lambda *given: Animate(*given, False, True), "replace_drop": lambda *given: Animate(*given, True, True)}
     if len(sys.argv) < 3 or sys.argv[2].removesuffix("_lora") not in kinds:
         sys.exit(__doc__)
     prefix, kind = sys.argv[1], sys.argv[2]
     torch.manual_seed(int(sys.argv[3]) if len(sys.argv) > 3 else 0)
-    more = {"control": {"in_channels": 2 * SHAPE[0]}, "dpo_control": {"in_channels": 2 * SHAPE[0]},
+    more = {"control": {"in_channels": 2 * SHAPE[0]}, "dpo_control": {"in_channels": 2 * SHAPE[0]}, "dpo_grey": {"in_channels": 2 * SHAPE[0] + 4},
             "vace": {"vace_layers": [0, 1], "vace_in_channels": 2 * SHAPE[0] + PIXELS},
             "animate": ANIMATE, "replace": ANIMATE}.get(kind.removesuffix("_lora").removesuffix("_drop"), {})
     make = WanVACETransformer3DModel if "vace_layers" in more else WanTransformer3DModel
@@ -540,8 +552,8 @@ def main():
         make, SHAPE = WanAnimateTransformer3DModel, (SHAPE[0], 3, *SHAPE[2:])  # the image, then the clip
         TEXT = 512  # the reference takes the tokens after 512 as those of the image
     config = {**CONFIG, **more, "_class_name": make.__name__}
-    if kind.startswith("self_forcing"):
-        SHAPE = ROLL["shape"]
+    if kind.startswith("self_forcing") or "_clean" in kind:
+        SHAPE = ROLL["shape"] if kind.startswith("self_forcing") else SHAPE
         config = {k: v for k, v in CONFIG.items() if k not in ("qk_norm", "rope_max_seq_len")} | CAUSAL
         config["_class_name"] = "CausalWanTransformer3DModel"
         make = CausalWanTransformer3DModel

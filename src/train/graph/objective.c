@@ -439,10 +439,9 @@ static weft_status check_clean_blocks(const weft_run *run, const weft_run_models
                           "%s has no blocks of frames that attend to earlier ones without noise. "
                           "CausalWanTransformer3DModel has them.",
                           weft_model_class(&m->denoiser));
-    if (run->distill.method || weft_run_prefers(run))
+    if (run->distill.method)
         return weft_error(WEFT_MSG_CONFIG_CONFLICT,
-                          WEFT_AT(.file = path, .key = run->distill.method ? "distill.method"
-                                                                           : "preference.rejected"),
+                          WEFT_AT(.file = path, .key = "distill.method"),
                           "it cannot be combined with condition: clean_blocks. Remove one of the "
                           "two.");
     return WEFT_OK;

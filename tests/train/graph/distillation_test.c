@@ -114,6 +114,12 @@ static void read_run(golden *d)
     if (!strncmp(kind, "dpo", 3)) {
         run->distill.method = WEFT_DISTILL_NONE;
         run->preference = (weft_preference_config){"given", number(d->json, NULL, "beta")};
+        if (range) /* uniform draws have an exact reference */
+            run->noise.flow.times = WEFT_FLOW_UNIFORM;
+        run->condition = !strncmp(kind, "dpo_clean", 9)  ? WEFT_CONDITION_CLEAN_BLOCKS
+                         : !strncmp(kind, "dpo_grey", 8) ? WEFT_CONDITION_FIRST_FRAME
+                                                         : WEFT_CONDITION_NONE;
+        d->models.grey_rest = run->condition == WEFT_CONDITION_FIRST_FRAME;
     }
     if (!strncmp(kind, "identity", 8)) {
         run->distill.method = WEFT_DISTILL_NONE;
@@ -200,6 +206,7 @@ static golden open_golden(const char *name)
     if (frames)
         d.size.frames = 1 + 4 * (json_integer_value(frames) - 1);
     d.models = (weft_run_models){
+        .grey_rest = d.models.grey_rest,
         .autoencoder = model_of("{\"_class_name\":\"AutoencoderKLWan\",\"base_dim\":4,"
                                 "\"dim_mult\":[1,1,1,1],\"z_dim\":4,\"num_res_blocks\":1}"),
         .denoiser = model_at(&d, "config"),
@@ -349,6 +356,8 @@ static void fill(const job *j, weft_step *step, int64_t s)
         fill_input(j, step, s, "batch.latents", "in.latents");
     fill_input(j, step, s, "batch.pooled", "in.pooled");
     fill_input(j, step, s, "batch.rejected", "in.rejected");
+    fill_input(j, step, s, "batch.first_frame", "in.first_frame");
+    fill_input(j, step, s, "batch.rejected_first_frame", "in.rejected_first_frame");
     fill_input(j, step, s, "batch.control", "in.control");
     fill_input(j, step, s, "batch.grey", "in.grey");
     fill_input(j, step, s, "batch.image", "in.image");
@@ -697,6 +706,14 @@ Test(distillation, preferences_with_sound_equal_the_reference)
 Test(distillation, preferences_with_control_equal_the_reference)
 {
     expect_reference("dpo_control", "", 0, false);
+}
+
+/* First frames followed by grey ones, blocks that follow clean ones, and levels below 0.8. */
+Test(distillation, preferences_of_other_conditions_equal_the_reference)
+{
+    expect_reference("dpo_grey_lora", "", 0, false);
+    expect_reference("dpo_clean_lora", "", 0, false);
+    expect_reference("dpo_low_lora", "", 0, false);
 }
 
 Test(distillation, control_on_channels_equals_the_reference)
