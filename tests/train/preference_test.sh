@@ -1,6 +1,6 @@
 #!/bin/bash
 # Preference tuning with pairs of clips: a stopped run resumes bitwise, and ranks have the losses of
-# one. A pair without its rejected clip is an error. tests/train/graph/distillation_test.c compares
+# one, also with controls and first frames (with sound: tests/train/sound_test.sh). A pair without its rejected clip is an error. tests/train/graph/distillation_test.c compares
 # the steps with PyTorch.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
@@ -60,6 +60,21 @@ over_dp() {
         off($2, $5, 1e-5) || off($3, $6, 1e-4) {print; bad = 1} END {exit bad || NR != 4}' || fail "losses differ from one rank"
 }
 check over_dp
+# A control of both clips of a pair, on the new channels of a widened model.
+with_control() {
+    "$WEFT" convert runs/dit/model/transformer wide --in-channels 8 >wide.log 2>&1 || { cat wide.log; fail "weft convert --in-channels"; }
+    resumes_bitwise control model/transformer/diffusion_pytorch_model.safetensors --set transformer.weights=wide --set condition=control --set control=other-shards
+    train control-other --set transformer.weights=wide --set condition=control --set control=shards --set stages.0.steps=2
+    ! cmp -s <(losses runs/control | head -2) <(losses runs/control-other) || fail "the control has no effect"
+}
+check with_control
+# A published model of image to video: first frames and grey ones of both clips.
+with_first_frames() {
+    "$WEFT" convert runs/dit/model/transformer i2v/transformer --in-channels 12 >wide.log 2>&1 || { cat wide.log; fail "weft convert --in-channels"; }
+    resumes_bitwise first model/transformer/diffusion_pytorch_model.safetensors --set transformer.weights=i2v/transformer --set condition=first_frame
+    grep -q '"rest": "grey"' runs/first/model/weft.json || { cat runs/first/model/weft.json; fail "weft.json does not name the rest"; }
+}
+check with_first_frames
 refuse() { # ID [FIELD=VALUE...] -- OPTIONS...
     take_message "$@"
     set -- "${rest[@]}"

@@ -160,6 +160,57 @@ PY
     [ -s distilled.sound.npy ] || fail "the distilled model has no sound"
 }
 check distills distills
+# Pairs of clips with sound, of which one has none: the rejected clip of a key is the clip of the next key. Before the first
+# update the model is its reference, so the loss is log 2. A larger beta would multiply the rounding
+# of the errors' difference.
+mkdir others
+for i in 0 1 2 3 4 5; do
+    from=$(((i + 1) % 5))
+    [ $i = 5 ] && from=5 # both without sound
+    cp clips/c$from.mkv others/c$i.mkv
+    cp clips/c$i.txt others
+done
+sed "s|^out:.*|out: runs/pairs|; /^sound:/a preference: {rejected: others, beta: 5}" ltx2.yaml >pairs.yaml
+check pairs resumes_bitwise pairs
+check pairs_fsdp layout pairs 2 --set parallel.fsdp=2
+losses_of_pairs() {
+    needs pairs
+    train pairs pairs-lora --set transformer.lora.rank=2 --set stages.0.steps=2
+    python3 -S - <<'PY' || fail "losses of pairs with sound"
+import json
+full, lora = ([json.loads(line) for line in open(f"runs/{name}/metrics.jsonl")] for name in ("pairs", "pairs-lora"))
+assert len(full) == 4 and any(row["with_sound"] < 1 for row in full), full
+for first in full[0], lora[0]:
+    assert abs(first["loss"] - 0.693147) < 1e-5 and first["with_sound"] >= 0.75 and first["grad_norm"] > 0, first
+PY
+    # another sound of one rejected clip
+    cp -r others quiet
+    ffmpeg -v error -nostdin -y -i others/c0.mkv -af volume=0.1 -c:v copy -c:a pcm_s16le quiet/c0.mkv || fail "ffmpeg"
+    train pairs pairs-quiet --set preference.rejected=quiet --set stages.0.steps=2
+    ! cmp -s <(losses runs/pairs | head -2) <(losses runs/pairs-quiet) || fail "the sound of rejected clips has no effect"
+    cp -r others silence
+    ffmpeg -v error -nostdin -y -i others/c2.mkv -an -c:v copy silence/c2.mkv || fail "ffmpeg"
+    "$WEFT" train pairs.yaml --set out=runs/refused --set preference.rejected=silence >out.log 2>&1 && fail "a rejected clip without sound: not refused"
+    has_message out.log config-value file=silence key=preference.rejected value=c2 || { cat out.log; fail "a rejected clip without sound: another message"; }
+}
+check losses_of_pairs losses_of_pairs
+# A step has a call with a gradient and one without for each clip of a pair: 8 / 3 of the FLOPs of one
+# clip, apart from the optimizer's. The reference is a second set of parameters, except with LoRA.
+estimate_of_pairs() {
+    needs pairs
+    "$WEFT" estimate ltx2.yaml --json >single.json 2>out.log || { cat out.log; fail "weft estimate"; }
+    "$WEFT" estimate pairs.yaml --json >double.json 2>out.log || { cat out.log; fail "weft estimate of pairs"; }
+    "$WEFT" estimate pairs.yaml --set transformer.lora.rank=2 --json >lora.json 2>out.log || { cat out.log; fail "weft estimate of pairs with LoRA"; }
+    python3 -S - <<'PY' || fail "the estimate of pairs"
+import json
+one, pair, lora = (json.load(open(f"{name}.json")) for name in ("single", "double", "lora"))
+flops, parameters = ([e["stages"][0]["sizes"][0]["flops"] for e in (one, pair)], [e["stages"][0]["parameters"] for e in (one, pair, lora)])
+assert 2.6 < flops[1] / flops[0] < 2.67, flops
+assert parameters[1] == 2 * parameters[0] > 1.5 * parameters[2], parameters
+assert pair["stages"][0]["program_bytes"] > 1.5 * one["stages"][0]["program_bytes"], (one, pair)
+PY
+}
+check estimate_of_pairs estimate_of_pairs
 refuse() { # ID [FIELD=VALUE...] -- OPTIONS...
     take_message "$@"
     set -- "${rest[@]}"

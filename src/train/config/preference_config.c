@@ -5,8 +5,8 @@
 
 static const weft_key preference_keys[] = {
     {"rejected", WEFT_KEY_STRING, offsetof(weft_preference_config, rejected), "", "",
-     "data set with the rejected clip of every clip of data.path, under the same keys. Empty: no "
-     "preference tuning"},
+     "data set with the rejected clip of every clip of data.path, under the same keys; with sound "
+     "where that clip has sound. Empty: no preference tuning"},
     {"beta", WEFT_KEY_F64, offsetof(weft_preference_config, beta), "2000", "",
      "weight of the difference from transformer.weights; larger: smaller changes", .min = 0,
      .max = 1e9},
