@@ -152,7 +152,7 @@ MUTANTS = [
     ("train-preference-sound", "src/train/graph/preference.c", "weft_affine(g, sound, p->run->sound.loss_weight, 0)",
      "weft_affine(g, sound, 1, 0)", "train-graph:distillation/preferences_with_sound*"),
     ("train-preference-first-frame", "src/train/graph/objective.c", "clip.given = weft_input(", "weft_input(", "train-graph:distillation/preferences_of_other*"),
-    ("train-pair-sound", "src/train/step/paired_latents.c", "if (has == needs)", "if (has || !needs)", "train/sound_test.sh"),
+    ("train-pair-sound", "src/train/step/paired_latents.c", "if (has == needs)", "if (has <= needs)", "train/sound_test.sh"),
     ("train-preference-reference", "src/train/graph/preference.c", "weft_sub(g, bad, bad_before)", "weft_sub(g, bad, weft_affine(g, bad_before, 0, 0))", "train-graph:distillation/*"),
     # ---- video
     ("video-lanczos-reach", "src/video/resample.c", "{lanczos, 3}", "{lanczos, 2}", "video:resample/*"),

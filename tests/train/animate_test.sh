@@ -108,6 +108,8 @@ adapts() {
 check adapts adapts
 refusals() {
     refuse_run full config-missing-key file=full.yaml key=condition -- --set condition=none --set control=
+    needs full
+    refuse_run lora config-conflict file=lora.yaml key=preference.rejected -- --set preference.rejected=poses-shards
     refuse_run full config-missing-key file=full.yaml key=control.face -- --set control.face=
     refuse_run full config-missing-key file=full.yaml key=control.mask -- --set control.mask=
     refuse_run full config-missing-key file=full.yaml key=control.background -- --set control.background=
