@@ -147,8 +147,8 @@ static weft_preference_clip rejected_clip(weft_graph *g, const weft_run_models *
     if (m->grey_rest)
         clip.given = weft_input(g, "batch.rejected_first_frame", WEFT_F32, latents);
     if (weft_run_has_sound(&m->sound))
-        clip.sound = weft_input(g, "batch.rejected_sound", WEFT_F32,
-                                weft_value_get(g, sound->data)->shape);
+        clip.sound =
+            weft_input(g, "batch.rejected_sound", WEFT_F32, weft_value_get(g, sound->data)->shape);
     return clip;
 }
 
@@ -440,8 +440,7 @@ static weft_status check_clean_blocks(const weft_run *run, const weft_run_models
                           "CausalWanTransformer3DModel has them.",
                           weft_model_class(&m->denoiser));
     if (run->distill.method)
-        return weft_error(WEFT_MSG_CONFIG_CONFLICT,
-                          WEFT_AT(.file = path, .key = "distill.method"),
+        return weft_error(WEFT_MSG_CONFIG_CONFLICT, WEFT_AT(.file = path, .key = "distill.method"),
                           "it cannot be combined with condition: clean_blocks. Remove one of the "
                           "two.");
     return WEFT_OK;

@@ -50,8 +50,8 @@ static weft_value error_of(weft_graph *g, const weft_preference *p, const char *
     error = weft_mean(g, error, 1u << 1 | 1u << 2 | 1u << 3 | 1u << 4);
     if (!sounds)
         return error;
-    const weft_value sound = weft_reshape(g, sound_error(g, p, clip->sound, ports),
-                                          weft_value_get(g, error)->shape);
+    const weft_value sound =
+        weft_reshape(g, sound_error(g, p, clip->sound, ports), weft_value_get(g, error)->shape);
     return weft_add(g, error, weft_affine(g, sound, p->run->sound.loss_weight, 0));
 }
 

@@ -16,7 +16,8 @@
 /* A clip of every pair. */
 typedef struct weft_preference_clip {
     weft_value video; /* (B,T,Y,X,Z) */
-    weft_value given; /* channels of a control or of a first frame (denoiser_call.h); or WEFT_NONE */
+    weft_value
+        given; /* channels of a control or of a first frame (denoiser_call.h); or WEFT_NONE */
     weft_value sound; /* (B,S,C); not read without sound */
 } weft_preference_clip;
 

@@ -49,13 +49,12 @@ static int rejected_sets(const weft_run *run, const weft_run_models *models, wef
     int count = 0;
     if (!weft_run_prefers(run))
         return 0;
-    pair[count++] = (weft_run_pair){.path = path,
-                                    .key = key,
-                                    .input = "batch.rejected",
-                                    .kind = WEFT_PAIR_LATENTS,
-                                    .sound = weft_run_has_sound(&models->sound)
-                                                 ? "batch.rejected_sound"
-                                                 : NULL};
+    pair[count++] = (weft_run_pair){
+        .path = path,
+        .key = key,
+        .input = "batch.rejected",
+        .kind = WEFT_PAIR_LATENTS,
+        .sound = weft_run_has_sound(&models->sound) ? "batch.rejected_sound" : NULL};
     if (models->grey_rest)
         pair[count++] = (weft_run_pair){.path = path,
                                         .key = key,

@@ -125,9 +125,9 @@ weft_status weft_inputs_fill(const weft_inputs *in, int64_t step, const weft_bat
         fill_sections(in, step, batch, find, user);
     else if (to && denoises)
         fill_latents(in, to, batch->part);
-    static const char *const others[] = {"batch.rejected",   "batch.control", "batch.grey",
-                                         "batch.image",      "batch.overlap", "batch.background",
-                                         "batch.first_frame", "batch.rejected_first_frame"};
+    static const char *const others[] = {
+        "batch.rejected", "batch.control",    "batch.grey",        "batch.image",
+        "batch.overlap",  "batch.background", "batch.first_frame", "batch.rejected_first_frame"};
     for (int i = 0; denoises && i < WEFT_COUNT(others); i++) {
         weft_tensor *latents = find(user, others[i]);
         if (latents)

@@ -109,8 +109,7 @@ static weft_status read_pairs(const weft_step_run *r, const weft_batch *batch, i
             continue;
         for (int64_t i = 0; to && i < batch->count; i++)
             WEFT_TRY(read_pair_item(r, batch, i, k, kind, WEFT_LATENT_PART, to));
-        const weft_tensor *sound =
-            pair[k].sound ? input_of(s, index, bucket, pair[k].sound) : NULL;
+        const weft_tensor *sound = pair[k].sound ? input_of(s, index, bucket, pair[k].sound) : NULL;
         for (int64_t i = 0; sound && i < batch->count; i++)
             WEFT_TRY(read_pair_item(r, batch, i, k, kind, WEFT_SOUND_PART, sound));
         for (int64_t i = 0; tokens && i < batch->count; i++)
