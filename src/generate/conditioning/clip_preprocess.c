@@ -3,38 +3,64 @@
 #include "base/fs.h"
 #include "video/image.h"
 
+#include <stdio.h>
+
 /* Maximum ratio of an image's sides. */
 enum { MOST_ASPECT = 32 };
 
-weft_status weft_clip_picture_processor(const char *folder, int64_t side, weft_clip_processor *p)
+const char *const weft_clip_processor_folders[] = {"image_processor", "feature_extractor"};
+
+/* Path of the first preprocessor_config.json in a pipeline's folder, or of the last candidate. */
+static weft_status find_in_pipeline(const char *folder, char **path)
 {
-    static const char *const files[] = {"image_processor/preprocessor_config.json",
-                                        "feature_extractor/preprocessor_config.json"};
-    char *path = NULL;
-    for (int i = 0; i < 2; i++) {
-        weft_free(path);
-        path = weft_path_join(folder, files[i]);
-        WEFT_TRY(WEFT_ALLOCATED(path, "a path"));
-        if (weft_path_exists(path))
+    char name[64];
+    *path = NULL;
+    for (int i = 0; i < WEFT_CLIP_PROCESSOR_FOLDERS; i++) {
+        weft_free(*path);
+        snprintf(name, sizeof name, "%s/preprocessor_config.json", weft_clip_processor_folders[i]);
+        *path = weft_path_join(folder, name);
+        WEFT_TRY(WEFT_ALLOCATED(*path, "a path"));
+        if (weft_path_exists(*path))
             break;
     }
+    return WEFT_OK;
+}
+
+static weft_status read_and_free(char *path, int64_t side, weft_clip_processor *p)
+{
     const weft_status_code status = weft_clip_processor_read(path, side, p);
     weft_free(path);
     return status;
 }
 
-weft_status weft_clip_encoder_processor(const char *encoder, int64_t side, weft_clip_processor *p)
+weft_status weft_clip_picture_processor(const char *folder, int64_t side, weft_clip_processor *p)
 {
-    char *own = weft_path_join(encoder, "preprocessor_config.json"),
-         *around = weft_path_join(encoder, "..");
-    weft_status_code status = WEFT_OK;
-    WEFT_GO(WEFT_ALLOCATED(own && around, "a path"));
-    status = weft_path_exists(own) ? weft_clip_processor_read(own, side, p)
-                                   : weft_clip_picture_processor(around, side, p);
-out:
+    char *path;
+    WEFT_TRY(find_in_pipeline(folder, &path));
+    return read_and_free(path, side, p);
+}
+
+weft_status weft_clip_encoder_processor_path(const char *encoder, char **path)
+{
+    char *own = weft_path_join(encoder, "preprocessor_config.json");
+    WEFT_TRY(WEFT_ALLOCATED(own, "a path"));
+    if (weft_path_exists(own)) {
+        *path = own;
+        return WEFT_OK;
+    }
     weft_free(own);
+    char *around = weft_path_join(encoder, "..");
+    WEFT_TRY(WEFT_ALLOCATED(around, "a path"));
+    const weft_status_code status = find_in_pipeline(around, path);
     weft_free(around);
     return status;
+}
+
+weft_status weft_clip_encoder_processor(const char *encoder, int64_t side, weft_clip_processor *p)
+{
+    char *path;
+    WEFT_TRY(weft_clip_encoder_processor_path(encoder, &path));
+    return read_and_free(path, side, p);
 }
 
 static weft_status check_aspect(const char *path, int64_t w, int64_t h)

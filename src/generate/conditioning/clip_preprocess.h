@@ -5,12 +5,18 @@
 #include "generate/conditioning/frame_inputs.h"
 #include "video/clip_processor.h"
 
+/* Folders of a pipeline with the preprocessing of its image encoder, the first existing one counts:
+ * image_processor and feature_extractor. */
+enum { WEFT_CLIP_PROCESSOR_FOLDERS = 2 };
+extern const char *const weft_clip_processor_folders[WEFT_CLIP_PROCESSOR_FOLDERS];
 /* Reads preprocessor_config.json in image_processor or feature_extractor of a model's folder if the
  * file exists. The defaults are CLIP's, for an encoder of images of `side` pixels. */
 weft_status weft_clip_picture_processor(const char *folder, int64_t side, weft_clip_processor *p);
 /* Reads preprocessor_config.json of an image encoder's folder, or the one in image_processor or
  * feature_extractor of the folder around it. */
 weft_status weft_clip_encoder_processor(const char *encoder, int64_t side, weft_clip_processor *p);
+/* Path of that file (heap, owned by the caller). Without such a file, it does not exist. */
+weft_status weft_clip_encoder_processor_path(const char *encoder, char **path);
 /* Fills to[crop, crop, 3] from the pixels u8 [height, width, 3] of the file `path`. */
 weft_status weft_clip_picture_pixels(const weft_clip_processor *p, const char *path,
                                      const uint8_t *rgb, int64_t width, int64_t height, float *to);

@@ -1,5 +1,6 @@
 #include "generate/generator/generator_inputs.h"
 
+#include "generate/conditioning/clip_preprocess.h"
 #include "generate/generator/generator_parts.h"
 #include "prompt/text_images.h"
 
@@ -70,11 +71,10 @@ static weft_status apply_strength(weft_generator *p)
  * other colours and sizes. */
 static weft_status check_processor(const weft_generator *p)
 {
-    static const char *const names[] = {"image_processor", "feature_extractor"};
     const weft_generator_model *m = &p->model;
     const bool seen = weft_model_takes(m->denoiser, WEFT_PORT_IMAGE) || p->inputs.setup.vision_side;
-    for (size_t i = 0; p->options.visual.image && seen && i < sizeof names / sizeof *names; i++)
-        WEFT_TRY(weft_generator_model_check_folder(m, names[i]));
+    for (int i = 0; p->options.visual.image && seen && i < WEFT_CLIP_PROCESSOR_FOLDERS; i++)
+        WEFT_TRY(weft_generator_model_check_folder(m, weft_clip_processor_folders[i]));
     return WEFT_OK;
 }
 

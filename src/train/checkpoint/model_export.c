@@ -5,6 +5,7 @@
 #include "exec/store/tensor_shard.h"
 #include "exec/store/weights.h"
 #include "format/tensors/tensors.h"
+#include "generate/conditioning/clip_preprocess.h"
 #include "generate/conditioning/visual_condition.h"
 #include "model/adapter.h"
 #include "model/adapter_write.h"
@@ -143,9 +144,6 @@ static void vocoder_folder(const weft_run *run, char *folder, size_t bytes)
              given ? "" : "/../vocoder");
 }
 
-/* Folders with the preprocessing of an image encoder, in its pipeline. */
-static const char *const processors[] = {"image_processor", "feature_extractor"};
-
 /* Whether videos of the model have tokens of an encoder in the folder image_encoder. A model that
  * was trained with first frames but without tokens also generates without them. */
 static bool has_image_encoder(const weft_export *e)
@@ -197,9 +195,9 @@ static weft_status write_image_encoder(const weft_export *e, const char *folder)
     }
     snprintf(path, sizeof path, "%s/image_encoder", folder);
     WEFT_TRY(copy_files(encoder, path, of_model));
-    for (int i = 0; i < WEFT_COUNT(processors); i++) {
-        snprintf(from, sizeof from, "%s/../%s", encoder, processors[i]);
-        snprintf(path, sizeof path, "%s/%s", folder, processors[i]);
+    for (int i = 0; i < WEFT_CLIP_PROCESSOR_FOLDERS; i++) {
+        snprintf(from, sizeof from, "%s/../%s", encoder, weft_clip_processor_folders[i]);
+        snprintf(path, sizeof path, "%s/%s", folder, weft_clip_processor_folders[i]);
         if (weft_path_is_dir(from))
             WEFT_TRY(copy_files(from, path, of_model));
     }
@@ -211,18 +209,18 @@ static weft_status write_image_encoder(const weft_export *e, const char *folder)
 static weft_status write_identity_encoder(const weft_export *e, const char *folder)
 {
     const char *encoder = e->run->identity.image_encoder;
-    char from[1200], path[700], own[1024];
+    char *from, path[700], own[1024];
     if (!e->models->identity_image_encoder.family || weft_comm_rank(e->comm) != 0)
         return WEFT_OK;
     snprintf(path, sizeof path, "%s/identity/" WEFT_IDENTITY_IMAGE_ENCODER, folder);
     WEFT_TRY(copy_files(encoder, path, of_model));
     snprintf(own, sizeof own, "%s/preprocessor_config.json", path);
-    for (int i = 0; i < WEFT_COUNT(processors) && !weft_path_exists(own); i++) {
-        snprintf(from, sizeof from, "%s/../%s/preprocessor_config.json", encoder, processors[i]);
-        if (weft_path_exists(from))
-            WEFT_TRY(copy_file(from, own));
-    }
-    return WEFT_OK;
+    if (weft_path_exists(own))
+        return WEFT_OK;
+    WEFT_TRY(weft_clip_encoder_processor_path(encoder, &from));
+    const weft_status_code status = weft_path_exists(from) ? copy_file(from, own) : WEFT_OK;
+    weft_free(from);
+    return status;
 }
 
 /* Adds the image encoder and its preprocessing to the index, the latter as its pipeline has it. */
@@ -238,10 +236,10 @@ static weft_status index_image_encoder(const weft_export *e, json_t *index)
     snprintf(path, sizeof path, "%s/../model_index.json", encoder);
     if (weft_path_exists(path))
         WEFT_TRY(weft_json_load(path, &published));
-    for (int i = 0; i < WEFT_COUNT(processors); i++) {
-        json_t *entry = json_object_get(published, processors[i]);
+    for (int i = 0; i < WEFT_CLIP_PROCESSOR_FOLDERS; i++) {
+        json_t *entry = json_object_get(published, weft_clip_processor_folders[i]);
         if (entry)
-            json_object_set(index, processors[i], entry);
+            json_object_set(index, weft_clip_processor_folders[i], entry);
     }
     json_decref(published);
     return WEFT_OK;

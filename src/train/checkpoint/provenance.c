@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "format/tensors/tensors.h"
+#include "generate/conditioning/clip_preprocess.h"
 #include "prompt/conditioning_hash.h"
 #include "train/checkpoint/run_file.h"
 #include "train/config/run_model.h"
@@ -114,19 +115,14 @@ out:
  * such a file. */
 static weft_status hash_preprocessing(const char *encoder, json_t **hash)
 {
-    static const char *const folders[] = {"", "../image_processor/", "../feature_extractor/"};
-    char path[1200];
     XXH3_state_t state;
+    char *path;
     XXH3_64bits_reset(&state);
-    for (int i = 0; i < WEFT_COUNT(folders); i++) {
-        snprintf(path, sizeof path, "%s/%spreprocessor_config.json", encoder, folders[i]);
-        if (!weft_path_exists(path))
-            continue;
-        WEFT_TRY(weft_hash_file(&state, path));
-        break;
-    }
-    *hash = weft_hash_text(XXH3_64bits_digest(&state));
-    return WEFT_OK;
+    WEFT_TRY(weft_clip_encoder_processor_path(encoder, &path));
+    const weft_status_code status = weft_path_exists(path) ? weft_hash_file(&state, path) : WEFT_OK;
+    weft_free(path);
+    *hash = status == WEFT_OK ? weft_hash_text(XXH3_64bits_digest(&state)) : NULL;
+    return status;
 }
 
 /* Hash of the LPIPS files. */

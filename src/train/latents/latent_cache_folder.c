@@ -10,6 +10,7 @@
 #include "exec/store/weights.h"
 #include "format/tensors/npy.h"
 #include "format/tensors/tensors.h"
+#include "generate/conditioning/clip_preprocess.h"
 #include "prompt/conditioning_hash.h"
 #include "storage/storage_json.h"
 #include "train/checkpoint/run_places.h"
@@ -85,12 +86,11 @@ static const char *const features_names[] = {"tokens", "patches", "embedding"};
  * folder around it. */
 static weft_status hash_image_encoder(XXH3_state_t *state, const weft_run_data *data)
 {
-    static const char *const around[] = {"image_processor", "feature_extractor"};
     char path[1200];
     WEFT_TRY(hash_weights(state, data->image_encoder));
-    for (int i = 0; i < WEFT_COUNT(around); i++) {
+    for (int i = 0; i < WEFT_CLIP_PROCESSOR_FOLDERS; i++) {
         snprintf(path, sizeof path, "%s/../%s/preprocessor_config.json", data->image_encoder,
-                 around[i]);
+                 weft_clip_processor_folders[i]);
         if (data->image_features != WEFT_FEATURES_OF_FRAME && weft_path_exists(path))
             WEFT_TRY(weft_hash_file(state, path));
     }
