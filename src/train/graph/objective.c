@@ -634,23 +634,16 @@ static weft_status check_tiles(const weft_run *run, const weft_run_models *m, co
     return WEFT_OK;
 }
 
-/* Sets m->grey_rest. A published model was trained with grey frames after the first one, and has no
- * weft.json. weft.json of others names the rest, unless it is zeros. */
-static weft_status find_rest(const weft_run *run, weft_run_models *m)
+/* Settings of a finished model: `copied`, or weft.json around the folder of its weights. Owned by the
+ * caller (json_decref). NULL: no such file. */
+static weft_status read_settings(const char *folder, const char *copied, json_t **settings)
 {
-    const char *weights = run->transformer.weights;
-    json_t *own = NULL;
-    if (run->condition != WEFT_CONDITION_FIRST_FRAME || !weft_run_trains_denoiser(m) ||
-        !weft_model_takes_port(&m->denoiser).grey || !weights[0])
-        return WEFT_OK;
-    const char *copied = run->transformer.settings;
-    char *path = copied ? weft_strdup(copied) : weft_path_join(weights, "../weft.json");
-    WEFT_TRY(WEFT_ALLOCATED(path, "a path"));
-    const weft_status_code status = weft_path_exists(path) ? weft_json_load(path, &own) : WEFT_OK;
-    const char *rest = json_string_value(json_object_get(own, "rest"));
-    m->grey_rest = !own || (rest && !strcmp(rest, "grey"));
-    json_decref(own);
-    weft_free(path);
+    char *file = copied ? weft_strdup(copied) : weft_path_join(folder, "../weft.json");
+    *settings = NULL;
+    WEFT_TRY(WEFT_ALLOCATED(file, "a path"));
+    const weft_status_code status =
+        weft_path_exists(file) ? weft_json_load(file, settings) : WEFT_OK;
+    weft_free(file);
     return status;
 }
 
@@ -673,24 +666,31 @@ static weft_status find_no_text(const weft_run *run, const char *path, weft_run_
     return WEFT_OK;
 }
 
+/* Sets m->grey_rest. A published model was trained with grey frames after the first one, and has no
+ * settings. The settings of others name the rest, unless it is zeros. */
+static void find_rest(const weft_run *run, const json_t *settings, weft_run_models *m)
+{
+    const char *rest = json_string_value(json_object_get(settings, "rest"));
+    if (run->condition == WEFT_CONDITION_FIRST_FRAME &&
+        weft_model_takes_port(&m->denoiser).grey)
+        m->grey_rest = !settings || (rest && !strcmp(rest, "grey"));
+}
+
 /* Refuses weights of an earlier version, whose prediction has the opposite sign: of a finished
  * model, or of a checkpoint. */
-static weft_status check_sign(const weft_model *model, const char *folder, const char *copied,
+static weft_status check_sign(const weft_model *model, const char *folder, const json_t *settings,
                               const char *path, const char *key)
 {
-    json_t *own = NULL, *state = NULL;
-    if (!folder[0] || !model->family || !model->family->was_positive)
+    json_t *state = NULL;
+    if (!model->family || !model->family->was_positive)
         return WEFT_OK;
-    char *file = copied ? weft_strdup(copied) : weft_path_join(folder, "../weft.json"),
-         *saved = weft_path_join(folder, "../state.json");
+    char *saved = weft_path_join(folder, "../state.json");
     weft_status_code status = WEFT_OK;
-    WEFT_GO(WEFT_ALLOCATED(file && saved, "a path"));
-    if (weft_path_exists(file))
-        WEFT_GO(weft_json_load(file, &own));
+    WEFT_GO(WEFT_ALLOCATED(saved, "a path"));
     if (weft_path_exists(saved))
         WEFT_GO(weft_json_load(saved, &state));
     const json_t *made = json_object_get(state, "provenance");
-    if (weft_family_was_positive(model->family, own) ||
+    if (weft_family_was_positive(model->family, settings) ||
         (state && !json_object_get(made, "prediction")))
         status =
             weft_error(WEFT_MSG_CONFIG_VALUE, WEFT_AT(.file = path, .key = key, .value = folder),
@@ -699,10 +699,23 @@ static weft_status check_sign(const weft_model *model, const char *folder, const
                        "with published weights, or without weights.",
                        model->family->class_name);
 out:
-    json_decref(own);
     json_decref(state);
-    weft_free(file);
     weft_free(saved);
+    return status;
+}
+
+/* Checks the settings of the transformer's weights; without weights, there are none. */
+static weft_status check_settings(const weft_run *run, const char *path, weft_run_models *m)
+{
+    const char *weights = run->transformer.weights;
+    json_t *settings;
+    if (!weights[0])
+        return WEFT_OK;
+    WEFT_TRY(read_settings(weights, run->transformer.settings, &settings));
+    find_rest(run, settings, m);
+    const weft_status_code status =
+        check_sign(&m->denoiser, weights, settings, path, "transformer.weights");
+    json_decref(settings);
     return status;
 }
 
@@ -714,7 +727,11 @@ static weft_status read_network(const char *folder, const char *path, const char
         return WEFT_OK;
     WEFT_TRY(weft_error_at(weft_model_open_as(folder, WEFT_ROLE_DENOISER, model),
                            WEFT_AT(.file = path, .key = key)));
-    return check_sign(model, folder, NULL, path, key);
+    json_t *settings;
+    WEFT_TRY(read_settings(folder, NULL, &settings));
+    const weft_status_code status = check_sign(model, folder, settings, path, key);
+    json_decref(settings);
+    return status;
 }
 
 weft_status weft_run_models_read(const weft_run *run, const char *path, weft_run_models *models)
@@ -731,11 +748,9 @@ weft_status weft_run_models_read(const weft_run *run, const char *path, weft_run
     WEFT_TRY(read_network(run->distill.teacher, path, "distill.teacher", &m.teacher));
     WEFT_TRY(read_network(run->distill.fake_weights, path, "distill.fake_weights", &m.fake));
     weft_run_models_connect(&m);
-    WEFT_TRY(find_rest(run, &m));
     WEFT_TRY(find_no_text(run, path, &m));
     if (weft_run_trains_denoiser(&m)) {
-        WEFT_TRY(check_sign(&m.denoiser, run->transformer.weights, run->transformer.settings, path,
-                            "transformer.weights"));
+        WEFT_TRY(check_settings(run, path, &m));
         WEFT_TRY(weft_character_inputs_read(run, &m, path));
         WEFT_TRY(weft_history_inputs_read(run, &m, path));
         WEFT_TRY(check_denoiser(run, &m, path));
