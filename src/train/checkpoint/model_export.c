@@ -158,34 +158,42 @@ static bool has_image_encoder(const weft_export *e)
            (!how.also_none || e->run->condition != WEFT_CONDITION_FIRST_FRAME);
 }
 
-static bool opens(const char *encoder)
-{
-    weft_model model;
-    if (weft_model_open_as(encoder, WEFT_ROLE_IMAGE_ENCODER, &model) == WEFT_OK)
-        return true;
-    weft_error_clear();
-    return false;
-}
+/* The image encoder of the finished model. */
+typedef struct image_encoder {
+    weft_model model; /* no family: none */
+    char folder[1024];
+} image_encoder;
 
-/* Folder of the image encoder: the run's, or the one of the pipeline whose transformer is
- * trained. False: no folder with an encoder. */
-static bool image_encoder_folder(const weft_export *e, char *folder, size_t bytes)
+/* Opens the run's image encoder, or the one of the pipeline whose transformer is trained. A folder
+ * of that pipeline without an encoder is not an error. */
+static weft_status open_image_encoder(const weft_export *e, image_encoder *found)
 {
     const char *own = e->run->control.image_encoder, *from = e->run->transformer.weights;
     const bool given = e->models->image_tokens > 0;
+    *found = (image_encoder){0};
     if (!has_image_encoder(e))
-        return false;
-    snprintf(folder, bytes, "%s%s", given ? own : from, given ? "" : "/../image_encoder");
-    return given || (from[0] && weft_path_is_dir(folder) && opens(folder));
+        return WEFT_OK;
+    snprintf(found->folder, sizeof found->folder, "%s%s", given ? own : from,
+             given ? "" : "/../image_encoder");
+    if (!given && (!from[0] || !weft_path_is_dir(found->folder)))
+        return WEFT_OK;
+    const weft_status_code status =
+        weft_model_open_as(found->folder, WEFT_ROLE_IMAGE_ENCODER, &found->model);
+    if (status == WEFT_OK || given)
+        return status;
+    weft_error_clear();
+    found->model = (weft_model){0};
+    return WEFT_OK;
 }
 
 /* Copies the image encoder and its preprocessing. Without an encoder, warns if generation needs
  * one. */
-static weft_status write_image_encoder(const weft_export *e, const char *folder)
+static weft_status write_image_encoder(const weft_export *e, const image_encoder *encoder,
+                                       const char *folder)
 {
     const weft_frame_condition how = weft_model_takes_port(&e->models->denoiser);
-    char encoder[1024], from[1100], path[700];
-    if (!image_encoder_folder(e, encoder, sizeof encoder)) {
+    char from[1100], path[700];
+    if (!encoder->model.family) {
         if (has_image_encoder(e) && !how.also_none)
             weft_warning(WEFT_MSG_MODEL_NOT_FOUND, WEFT_AT(.file = folder, .key = "image_encoder"),
                          "generation with this %s needs an image encoder, and none is next to the "
@@ -194,9 +202,9 @@ static weft_status write_image_encoder(const weft_export *e, const char *folder)
         return WEFT_OK;
     }
     snprintf(path, sizeof path, "%s/image_encoder", folder);
-    WEFT_TRY(copy_files(encoder, path, of_model));
+    WEFT_TRY(copy_files(encoder->folder, path, of_model));
     for (int i = 0; i < WEFT_CLIP_PROCESSOR_FOLDERS; i++) {
-        snprintf(from, sizeof from, "%s/../%s", encoder, weft_clip_processor_folders[i]);
+        snprintf(from, sizeof from, "%s/../%s", encoder->folder, weft_clip_processor_folders[i]);
         snprintf(path, sizeof path, "%s/%s", folder, weft_clip_processor_folders[i]);
         if (weft_path_is_dir(from))
             WEFT_TRY(copy_files(from, path, of_model));
@@ -224,16 +232,14 @@ static weft_status write_identity_encoder(const weft_export *e, const char *fold
 }
 
 /* Adds the image encoder and its preprocessing to the index, the latter as its pipeline has it. */
-static weft_status index_image_encoder(const weft_export *e, json_t *index)
+static weft_status index_image_encoder(const image_encoder *encoder, json_t *index)
 {
-    char encoder[1024], path[1100];
-    weft_model model;
+    char path[1100];
     json_t *published = NULL;
-    if (!image_encoder_folder(e, encoder, sizeof encoder))
+    if (!encoder->model.family)
         return WEFT_OK;
-    WEFT_TRY(weft_model_open_as(encoder, WEFT_ROLE_IMAGE_ENCODER, &model));
-    add_to_index(index, "image_encoder", &model);
-    snprintf(path, sizeof path, "%s/../model_index.json", encoder);
+    add_to_index(index, "image_encoder", &encoder->model);
+    snprintf(path, sizeof path, "%s/../model_index.json", encoder->folder);
     if (weft_path_exists(path))
         WEFT_TRY(weft_json_load(path, &published));
     for (int i = 0; i < WEFT_CLIP_PROCESSOR_FOLDERS; i++) {
@@ -371,7 +377,8 @@ static weft_status index_base(const weft_export *e, json_t *index)
     return WEFT_OK;
 }
 
-static weft_status write_index(const weft_export *e, const char *folder)
+static weft_status write_index(const weft_export *e, const image_encoder *seen,
+                               const char *folder)
 {
     const weft_noise_process_config process = process_at_end(e);
     const weft_run_models *m = e->models;
@@ -394,7 +401,7 @@ static weft_status write_index(const weft_export *e, const char *folder)
     add_to_index(index, m->autoencoder.family->scope, &m->autoencoder);
     if (weft_run_uses_identity(m))
         add_to_index(index, m->identity.family->scope, &m->identity);
-    WEFT_TRY(index_image_encoder(e, index));
+    WEFT_TRY(index_image_encoder(seen, index));
     WEFT_TRY(index_sound(e, index));
     for (int r = 0; r < m->text.encoders; r++) {
         const weft_text_encoder *encoder = &m->text.encoder[r];
@@ -466,11 +473,13 @@ static void add_sections(const weft_export *e, json_t *own)
 static weft_status write_rest(const weft_export *e, const char *folder)
 {
     const weft_noise_process_config process = process_at_end(e);
+    image_encoder encoder;
     char path[700];
+    WEFT_TRY(open_image_encoder(e, &encoder));
     snprintf(path, sizeof path, "%s/%s", folder, e->models->autoencoder.family->scope);
     WEFT_TRY(copy_files(e->run->autoencoder.weights, path, of_model));
     WEFT_TRY(write_sound(e, folder));
-    WEFT_TRY(write_image_encoder(e, folder));
+    WEFT_TRY(write_image_encoder(e, &encoder, folder));
     WEFT_TRY(write_parts(e, folder));
     for (int r = 0; r < e->models->text.encoders; r++)
         WEFT_TRY(write_text_encoder(e, folder, r));
@@ -498,7 +507,7 @@ static weft_status write_rest(const weft_export *e, const char *folder)
     if (own && e->models->denoiser.family && e->models->denoiser.family->negative)
         json_object_set_new(own, "negative", json_true());
     WEFT_TRY(save_json(folder, "weft.json", own));
-    return write_index(e, folder);
+    return write_index(e, &encoder, folder);
 }
 
 /* ---- LoRA ----------------------------------------------------------------------------------- */
