@@ -3,7 +3,10 @@
 #include "base/given.h"
 #include "train/config/train_config.h"
 
-static const double overlap_share = 0.5; /* the default of the key */
+/* The default of overlap_share, as a number and as the text of the table. */
+#define OVERLAP_SHARE 0.5
+#define TEXT_OF(number) #number
+#define DEFAULT_OF(number) TEXT_OF(number)
 
 static const weft_key control_keys[] = {
     {"path", WEFT_KEY_STRING, offsetof(weft_control_config, path), "", "",
@@ -35,7 +38,7 @@ static const weft_key control_keys[] = {
      "Wan Animate: first frames of a clip that are given in some samples, as `weft generate "
      "--window-overlap` gives the last frames of the window before: 1 or 5. 0 (default): no frames",
      .min = 0, .max = 1e6},
-    {"overlap_share", WEFT_KEY_F64, offsetof(weft_control_config, overlap_share), "0.5", "",
+    {"overlap_share", WEFT_KEY_F64, offsetof(weft_control_config, overlap_share), DEFAULT_OF(OVERLAP_SHARE), "",
      "Wan Animate: share of samples that begin with the given frames of window_overlap",
      .min = 1e-6, .max = 1},
 };
@@ -68,7 +71,7 @@ static const char *moving_key(const weft_control_config *c)
                                {"control.image_encoder", has(c->image_encoder)},
                                {"control.face_dropout", c->face_dropout > 0},
                                {"control.window_overlap", c->window_overlap > 0},
-                               {"control.overlap_share", c->overlap_share != overlap_share}};
+                               {"control.overlap_share", c->overlap_share != OVERLAP_SHARE}};
     return weft_first_given(keys, WEFT_COUNT(keys));
 }
 
@@ -88,7 +91,7 @@ weft_status weft_control_check_sets(const weft_control_config *c, bool moves, bo
                           "%s always gets its poses; guidance omits the caption and the face. "
                           "Write control.face_dropout in its place.",
                           class_name);
-    if (!c->window_overlap && c->overlap_share != overlap_share)
+    if (!c->window_overlap && c->overlap_share != OVERLAP_SHARE)
         return weft_error(WEFT_MSG_CONFIG_NO_EFFECT,
                           WEFT_AT(.file = path, .key = "control.overlap_share"),
                           "no frames are given. Write control.window_overlap: 1 or 5, or remove "
