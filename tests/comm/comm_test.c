@@ -309,6 +309,66 @@ Test(comm, a_rank_that_does_not_come_is_named_at_the_deadline)
     }
 }
 
+typedef struct voter {
+    weft_comm *comm;
+    weft_status_code status; /* own result, then the common one */
+    weft_message_class kind; /* class of the error afterwards */
+    char message[256];
+    double sum; /* of the ranks after the agreement */
+} voter;
+
+static void *run_voter(void *argument)
+{
+    voter *v = argument;
+    if (v->status != WEFT_OK)
+        v->status = weft_error(WEFT_MSG_LOSS_NOT_FINITE, WEFT_NOWHERE, "rank %d has no file",
+                               weft_comm_rank(v->comm));
+    v->status = weft_comm_agree(v->comm, v->status, "open the files");
+    v->kind = v->status != WEFT_OK ? weft_error_class() : 0;
+    snprintf(v->message, sizeof v->message, "%s", v->status != WEFT_OK ? weft_error_message() : "");
+    v->sum = weft_comm_rank(v->comm) + 1;
+    if (weft_comm_sum(v->comm, &v->sum, 1) != WEFT_OK)
+        v->sum = -1;
+    return NULL;
+}
+
+/* Bit r of `failing`: rank r has an error. A rank with an error keeps its own, the others get the
+ * common one, and the communicator still works. */
+static void expect_agreement(int ranks, unsigned failing)
+{
+    weft_comm *comm[4];
+    pthread_t thread[4];
+    voter v[4];
+    cr_assert_eq(weft_comm_open_threads(ranks, comm), WEFT_OK);
+    for (int r = 0; r < ranks; r++) {
+        v[r] = (voter){.comm = comm[r], .status = failing >> r & 1 ? WEFT_E_COMM : WEFT_OK};
+        pthread_create(&thread[r], NULL, run_voter, &v[r]);
+    }
+    for (int r = 0; r < ranks; r++)
+        pthread_join(thread[r], NULL);
+    for (int r = 0; r < ranks; r++) {
+        char own[32];
+        snprintf(own, sizeof own, "rank %d has no file", r);
+        cr_expect_eq(v[r].status == WEFT_OK, failing == 0, "rank %d of %d, %x", r, ranks, failing);
+        cr_expect_eq(v[r].sum, ranks * (ranks + 1) / 2, "rank %d of %d, %x", r, ranks, failing);
+        if (failing >> r & 1) {
+            cr_expect_eq(v[r].kind, WEFT_MSG_LOSS_NOT_FINITE, "%s", v[r].message);
+            cr_expect(strstr(v[r].message, own), "rank %d: %s", r, v[r].message);
+        } else if (failing) {
+            cr_expect_eq(v[r].kind, WEFT_MSG_RANK_FAILED, "%s", v[r].message);
+            cr_expect(strstr(v[r].message, "cannot open the files"), "%s", v[r].message);
+        }
+        weft_comm_free(comm[r]);
+    }
+}
+
+Test(comm, ranks_agree_whether_one_has_failed)
+{
+    for (int ranks = 1; ranks <= 4; ranks++)
+        for (unsigned failing = 0; failing < 1U << ranks; failing++)
+            expect_agreement(ranks, failing);
+}
+
 Test(comm, a_rank_that_gives_up_tells_why)
 {
     straggler s[3];
