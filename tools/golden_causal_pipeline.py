@@ -15,9 +15,8 @@ from copy import deepcopy
 import numpy as np
 import torch
 from causal_wan import CausalWanTransformer3DModel, generate
-from diffusers import AutoencoderKLWan, FlowMatchLCMScheduler, WanPipeline, WanTransformer3DModel
-from golden_parts import NEGATIVE, OUT, PROMPT, noise, save, unigram, variant, weights
-from transformers import UMT5Config, UMT5EncoderModel
+from diffusers import FlowMatchLCMScheduler, WanPipeline, WanTransformer3DModel
+from golden_parts import NEGATIVE, OUT, PROMPT, noise, save, umt5, unigram, variant, wan_vae, weights
 from weft_noise import SAMPLER, normal
 
 SHIFT, HEADS, BLOCK = 5.0, 2, 2
@@ -27,10 +26,8 @@ own = dict(patch_size=(1, 2, 2), num_attention_heads=HEADS, attention_head_dim=1
 transformer = weights(WanTransformer3DModel(**own), 1)
 pipe = WanPipeline(
     tokenizer=unigram(), transformer=transformer, scheduler=FlowMatchLCMScheduler(shift=SHIFT),
-    text_encoder=weights(UMT5EncoderModel(UMT5Config(vocab_size=100, d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2,
-                                                     feed_forward_proj="gated-gelu")), 3),
-    vae=weights(AutoencoderKLWan(base_dim=4, z_dim=4, dim_mult=[1, 1, 1, 1], num_res_blocks=1, latents_mean=[0.1, -0.2, 0.3, 0.0],
-                                 latents_std=[1.1, 0.9, 1.3, 0.8]), 4))
+    text_encoder=umt5(),
+    vae=wan_vae())
 # in f64, for a reference without rounding in the transformer
 exact = WanPipeline(tokenizer=pipe.tokenizer, transformer=None, scheduler=pipe.scheduler, vae=pipe.vae, text_encoder=deepcopy(pipe.text_encoder).double())
 TEXTS = exact.encode_prompt(PROMPT, NEGATIVE, do_classifier_free_guidance=True, max_sequence_length=512, dtype=torch.float64)

@@ -17,10 +17,10 @@ from types import SimpleNamespace
 import diffusers
 import numpy as np
 import torch
-from diffusers import AutoencoderKLWan, Cosmos2_5_PredictBasePipeline, CosmosTransformer3DModel, UniPCMultistepScheduler
+from diffusers import Cosmos2_5_PredictBasePipeline, CosmosTransformer3DModel, UniPCMultistepScheduler
 from diffusers.models.transformers import transformer_cosmos
 from diffusers.pipelines.cosmos import pipeline_cosmos2_5_predict
-from golden_parts import NEGATIVE, OUT, PROMPT, given, noise, picture, save, variant, weights, words
+from golden_parts import NEGATIVE, OUT, PROMPT, given, noise, picture, save, variant, wan_vae, weights, words
 from golden_training import ITEMS, normal_of, samples, train
 from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
@@ -70,8 +70,7 @@ def encoder():
 
 def parts():
     """All parts of the pipeline but its transformer, by name."""
-    vae = weights(AutoencoderKLWan(base_dim=4, z_dim=4, dim_mult=[1, 1, 1, 1], num_res_blocks=1, latents_mean=[0.1, -0.2, 0.3, 0.0],
-                                   latents_std=[1.1, 0.9, 1.3, 0.8]), 4)
+    vae = wan_vae()
     levels = UniPCMultistepScheduler(use_karras_sigmas=True, use_flow_sigmas=True, prediction_type="flow_prediction", sigma_max=200.0,
                                      sigma_min=0.01)
     return dict(text_encoder=encoder(), tokenizer=letters(), vae=vae, scheduler=levels, safety_checker=Unchecked())

@@ -9,12 +9,11 @@ tools in PYTHONPATH.
     helios_video  two sections of another video before the video"""
 import numpy as np
 import torch
-from diffusers import AutoencoderKLWan, HeliosPipeline, HeliosScheduler, HeliosTransformer3DModel
-from transformers import UMT5Config, UMT5EncoderModel
+from diffusers import HeliosPipeline, HeliosScheduler, HeliosTransformer3DModel
 
 from diffusers.models.autoencoders.vae import DiagonalGaussianDistribution
 from diffusers.pipelines.helios import pipeline_helios
-from golden_parts import NEGATIVE, PROMPT, given, noise, picture, save, unigram, variant, weights
+from golden_parts import NEGATIVE, PROMPT, given, noise, picture, save, umt5, unigram, variant, wan_vae, weights
 from weft_noise import GIVEN, normal, uniform
 
 FRAMES, SECTIONS = 3, 3  # latent frames of a section, sections
@@ -34,10 +33,8 @@ def latents(pipe, begin, **asked):
 
 
 torch.manual_seed(0)
-text = weights(UMT5EncoderModel(UMT5Config(vocab_size=100, d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2,
-                                           feed_forward_proj="gated-gelu")), 3)
-vae = weights(AutoencoderKLWan(base_dim=4, z_dim=4, dim_mult=[1, 1, 1, 1], num_res_blocks=1, latents_mean=[0.1, -0.2, 0.3, 0.0],
-                               latents_std=[1.1, 0.9, 1.3, 0.8]), 4)
+text = umt5()
+vae = wan_vae()
 transformer = weights(HeliosTransformer3DModel(num_attention_heads=2, attention_head_dim=12, in_channels=4, out_channels=4, text_dim=16,
                                                freq_dim=16, ffn_dim=32, num_layers=2, rope_dim=(4, 4, 4), is_amplify_history=True), 1)
 parts = dict(tokenizer=unigram(), text_encoder=text, vae=vae, transformer=transformer)

@@ -40,13 +40,12 @@ from functools import partial
 
 import numpy as np
 import torch
-from diffusers import AutoencoderKLWan, FlowMatchEulerDiscreteScheduler, WanPipeline
+from diffusers import FlowMatchEulerDiscreteScheduler, WanPipeline
 from diffusers.video_processor import VideoProcessor
 from golden_longcat import CONFIG
-from golden_parts import NEGATIVE, OUT, PROMPT, given, noise, picture, save, unigram, variant, weights
+from golden_parts import NEGATIVE, OUT, PROMPT, given, noise, picture, save, umt5, unigram, variant, wan_vae, weights
 from longcat_reference import LongCatVideoTransformer3DModel, enlarge, levels_from, padding, repeat_ends
 from safetensors.torch import save_file
-from transformers import UMT5Config, UMT5EncoderModel
 
 SHIFT, FRAMES, HEIGHT, WIDTH, STEPS, GIVEN = 12.0, 21, 32, 48, 5, 9
 COARSE, REFINE_STEPS = 5, 20
@@ -59,10 +58,8 @@ def make_parts():
     torch.manual_seed(0)
     pipe = WanPipeline(
         tokenizer=unigram(), transformer=None, scheduler=FlowMatchEulerDiscreteScheduler(shift=SHIFT),
-        text_encoder=weights(UMT5EncoderModel(UMT5Config(vocab_size=100, d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2,
-                                                         feed_forward_proj="gated-gelu")), 3),
-        vae=weights(AutoencoderKLWan(base_dim=4, z_dim=4, dim_mult=[1, 1, 1, 1], num_res_blocks=1, latents_mean=[0.1, -0.2, 0.3, 0.0],
-                                     latents_std=[1.1, 0.9, 1.3, 0.8]), 4))
+        text_encoder=umt5(),
+        vae=wan_vae())
     return pipe, weights(LongCatVideoTransformer3DModel(**OWN), 1)
 
 

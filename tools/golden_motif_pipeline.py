@@ -8,14 +8,14 @@ checkout, with tools in PYTHONPATH.
     motif_zero_star, motif_zero_star2  variants with CFG-Zero*, in both formulations
     motif_i2v  a variant of the same folder with an image"""
 import torch
-from diffusers import (AdaptiveProjectedGuidance, AutoencoderKLWan, ClassifierFreeGuidance, ClassifierFreeZeroStarGuidance,
+from diffusers import (AdaptiveProjectedGuidance, ClassifierFreeGuidance, ClassifierFreeZeroStarGuidance,
                        FlowMatchEulerDiscreteScheduler, MotifVideoImage2VideoPipeline, MotifVideoPipeline, MotifVideoTransformer3DModel)
 from diffusers.models.autoencoders.vae import DiagonalGaussianDistribution
 from transformers import BatchFeature, SiglipImageProcessor, SiglipVisionConfig, T5Gemma2Encoder
 from transformers.models.t5gemma2.configuration_t5gemma2 import T5Gemma2EncoderConfig, T5Gemma2TextConfig
 
 from golden_gemma_tokenizer import gemma
-from golden_parts import NEGATIVE, PROMPT, given, noise, picture, save, variant, weights
+from golden_parts import NEGATIVE, PROMPT, given, noise, picture, save, variant, wan_vae, weights
 
 SIDE = 28
 
@@ -40,8 +40,7 @@ def parts():
         in_channels=9, out_channels=4, num_attention_heads=2, attention_head_dim=12, num_layers=1, num_single_layers=3, num_decoder_layers=1,
         mlp_ratio=2.0, text_embed_dim=16, image_embed_dim=12, rope_axes_dim=(4, 4, 4), enable_text_cross_attention_dual=True,
         enable_text_cross_attention_single=True), 1)
-    vae = weights(AutoencoderKLWan(base_dim=4, z_dim=4, dim_mult=[1, 1, 1, 1], num_res_blocks=1, latents_mean=[0.1, -0.2, 0.3, 0.0],
-                                   latents_std=[1.1, 0.9, 1.3, 0.8]), 4)
+    vae = wan_vae()
     processor = SiglipImageProcessor(size={"height": SIDE, "width": SIDE})
     processor.preprocess = unrounded
     return dict(scheduler=FlowMatchEulerDiscreteScheduler(shift=15.0), vae=vae, text_encoder=encoder, tokenizer=words, transformer=transformer,

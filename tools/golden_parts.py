@@ -9,9 +9,10 @@ import shutil
 
 import numpy as np
 import torch
+from diffusers import AutoencoderKLWan
 from diffusers.pipelines.hunyuan_video import pipeline_hunyuan_video_image2video as whole
 from PIL import Image
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast, UMT5Config, UMT5EncoderModel
 
 OUT = "tests/golden/pipelines"
 
@@ -31,6 +32,15 @@ def weights(model, seed):
         else:
             parameter.data = parameter.data + 0.1 * noise
     return model.eval()
+
+
+def umt5(kind=UMT5EncoderModel, config=UMT5Config):
+    return weights(kind(config(vocab_size=100, d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2, feed_forward_proj="gated-gelu")), 3)
+
+
+def wan_vae():
+    return weights(AutoencoderKLWan(base_dim=4, z_dim=4, dim_mult=[1, 1, 1, 1], num_res_blocks=1, latents_mean=[0.1, -0.2, 0.3, 0.0],
+                                    latents_std=[1.1, 0.9, 1.3, 0.8]), 4)
 
 
 def tokenizer(name, special, model, **more):

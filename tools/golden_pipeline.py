@@ -67,7 +67,6 @@ import sys
 import numpy as np
 import torch
 from diffusers import (AutoencoderKL, CogVideoXFunControlPipeline, FluxControlPipeline, ChromaPipeline, ChromaTransformer2DModel, AutoencoderKLCogVideoX, AutoencoderKLHunyuanVideo, AutoencoderKLLTXVideo, AutoencoderKLMochi,
-                       AutoencoderKLWan,
                        CogVideoXDDIMScheduler, CosmosTransformer3DModel, DPMSolverSinglestepScheduler, EulerDiscreteScheduler,
                        LMSDiscreteScheduler, PNDMScheduler, FluxPipeline, FluxTransformer2DModel, HiDreamImagePipeline,
                        HiDreamImageTransformer2DModel, DDIMScheduler, HunyuanDiT2DModel, HunyuanDiTPipeline,
@@ -82,19 +81,17 @@ from safetensors.torch import load_file
 from diffusers.models.autoencoders.vae import DiagonalGaussianDistribution
 from transformers import (BertConfig, BertModel, BertTokenizer, CLIPImageProcessor, CLIPImageProcessorPil, CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection, CLIPVisionConfig, CLIPVisionModel,
                           LlamaConfig, LlamaForCausalLM, LlamaModel, LlavaConfig, LlavaForConditionalGeneration,
-                          T5Config, T5EncoderModel, UMT5Config, UMT5EncoderModel)
+                          T5Config, T5EncoderModel)
 from golden_parts import (NEGATIVE, OUT, PROMPT, ProcessorOf, given, llama, llava_words, noise, picture, qwen_pairs, qwen_words, save,
-                          two_files, unigram, variant, weights, words)
+                          two_files, umt5, unigram, variant, wan_vae, weights, words)
 
 
 def wan22():
     def expert(seed):
         return weights(WanTransformer3DModel(patch_size=(1, 2, 2), num_attention_heads=2, attention_head_dim=12, in_channels=4,
                                              out_channels=4, text_dim=16, freq_dim=16, ffn_dim=32, num_layers=1), seed)
-    text = weights(UMT5EncoderModel(UMT5Config(vocab_size=100, d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2,
-                                               feed_forward_proj="gated-gelu")), 3)
-    vae = weights(AutoencoderKLWan(base_dim=4, z_dim=4, dim_mult=[1, 1, 1, 1], num_res_blocks=1, latents_mean=[0.1, -0.2, 0.3, 0.0],
-                                   latents_std=[1.1, 0.9, 1.3, 0.8]), 4)
+    text = umt5()
+    vae = wan_vae()
     levels = UniPCMultistepScheduler(prediction_type="flow_prediction", use_flow_sigmas=True, flow_shift=5.0)
     pipe = WanPipeline(tokenizer=unigram(), text_encoder=text, transformer=expert(1), transformer_2=expert(2), vae=vae,
                        scheduler=levels, boundary_ratio=0.875)
@@ -557,15 +554,6 @@ def latte():
     asked = dict(height=64, width=64, num_inference_steps=4, guidance_scale=3.0)
     made = pipe(prompt=PROMPT, negative_prompt=NEGATIVE, latents=begin.clone(), video_length=4, output_type="latent", **asked).frames
     save(pipe, "latte", begin, made, prompt=PROMPT, negative=NEGATIVE, num_frames=4, **asked)
-
-
-def umt5(kind=UMT5EncoderModel, config=UMT5Config):
-    return weights(kind(config(vocab_size=100, d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2, feed_forward_proj="gated-gelu")), 3)
-
-
-def wan_vae():
-    return weights(AutoencoderKLWan(base_dim=4, z_dim=4, dim_mult=[1, 1, 1, 1], num_res_blocks=1, latents_mean=[0.1, -0.2, 0.3, 0.0],
-                                    latents_std=[1.1, 0.9, 1.3, 0.8]), 4)
 
 
 def wan_dit(channels, **more):

@@ -11,12 +11,12 @@ not. Needs diffusers and transformers; run from the root of the checkout, with t
 import sys
 
 import torch
-from diffusers import (AutoencoderKLLTX2Video, AutoencoderKLWan, DPMSolverMultistepScheduler, FlowMatchEulerDiscreteScheduler,
+from diffusers import (AutoencoderKLLTX2Video, DPMSolverMultistepScheduler, FlowMatchEulerDiscreteScheduler,
                        SanaImageToVideoPipeline, SanaVideoPipeline, SanaVideoTransformer3DModel)
 from transformers import Gemma2Config, Gemma2Model
 
 from golden_gemma_tokenizer import gemma
-from golden_parts import NEGATIVE, PROMPT, given, noise, picture, save, variant, weights
+from golden_parts import NEGATIVE, PROMPT, given, noise, picture, save, variant, wan_vae, weights
 
 
 def text_parts():
@@ -37,8 +37,7 @@ def dpm_solver():
 
 
 def sana():
-    vae = weights(AutoencoderKLWan(base_dim=4, z_dim=4, dim_mult=[1, 1, 1, 1], num_res_blocks=1, latents_mean=[0.1, -0.2, 0.3, 0.0],
-                                   latents_std=[1.1, 0.9, 1.3, 0.8]), 4)
+    vae = wan_vae()
     parts = dict(**text_parts(), vae=vae, transformer=transformer())
     begin = noise(4, 2, 4, 8)
     asked = dict(height=32, width=64, num_inference_steps=5, guidance_scale=4.0)

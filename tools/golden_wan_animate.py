@@ -12,11 +12,11 @@ import sys
 
 import numpy as np
 import torch
-from diffusers import AutoencoderKLWan, UniPCMultistepScheduler, WanAnimatePipeline, WanAnimateTransformer3DModel
-from golden_parts import CASES, NEGATIVE, OUT, PROMPT, noise, picture, save, unigram, variant, weights
+from diffusers import UniPCMultistepScheduler, WanAnimatePipeline, WanAnimateTransformer3DModel
+from golden_parts import CASES, NEGATIVE, OUT, PROMPT, noise, picture, save, umt5, unigram, variant, wan_vae, weights
 from golden_training import ITEMS, normal_of, samples, train
 from PIL import Image
-from transformers import CLIPImageProcessor, CLIPVisionConfig, CLIPVisionModel, UMT5Config, UMT5EncoderModel
+from transformers import CLIPImageProcessor, CLIPVisionConfig, CLIPVisionModel
 
 SMALL = dict(patch_size=(1, 2, 2), num_attention_heads=2, attention_head_dim=12, in_channels=12, latent_channels=4, out_channels=4, freq_dim=16,
              ffn_dim=32, added_kv_proj_dim=24, motion_encoder_size=16, motion_encoder_channel_sizes={"4": 6, "8": 5, "16": 4}, motion_style_dim=8,
@@ -64,10 +64,8 @@ def pipeline():
     for key, parameter in transformer.named_parameters():
         if key.startswith("motion_encoder") and parameter.dim() > 1:
             parameter.data = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(8))
-    text = weights(UMT5EncoderModel(UMT5Config(vocab_size=100, d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2,
-                                               feed_forward_proj="gated-gelu")), 3)
-    vae = weights(AutoencoderKLWan(base_dim=4, z_dim=4, dim_mult=[1, 1, 1, 1], num_res_blocks=1, latents_mean=[0.1, -0.2, 0.3, 0.0],
-                                   latents_std=[1.1, 0.9, 1.3, 0.8]), 4)
+    text = umt5()
+    vae = wan_vae()
     encoder = weights(CLIPVisionModel(CLIPVisionConfig(hidden_size=8, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2,
                                                        image_size=28, patch_size=14)), 5)
     return GivenNoise(tokenizer=unigram(), text_encoder=text, vae=vae, transformer=transformer, image_encoder=encoder,
