@@ -377,8 +377,7 @@ static weft_status index_base(const weft_export *e, json_t *index)
     return WEFT_OK;
 }
 
-static weft_status write_index(const weft_export *e, const image_encoder *seen,
-                               const char *folder)
+static weft_status write_index(const weft_export *e, const image_encoder *seen, const char *folder)
 {
     const weft_noise_process_config process = process_at_end(e);
     const weft_run_models *m = e->models;

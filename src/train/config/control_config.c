@@ -4,8 +4,8 @@
 #include "train/config/train_config.h"
 
 /* The default of overlap_share, as a number and as the text of the table. */
-#define OVERLAP_SHARE 0.5
-#define TEXT_OF(number) #number
+#define OVERLAP_SHARE      0.5
+#define TEXT_OF(number)    #number
 #define DEFAULT_OF(number) TEXT_OF(number)
 
 static const weft_key control_keys[] = {
@@ -38,7 +38,8 @@ static const weft_key control_keys[] = {
      "Wan Animate: first frames of a clip that are given in some samples, as `weft generate "
      "--window-overlap` gives the last frames of the window before: 1 or 5. 0 (default): no frames",
      .min = 0, .max = 1e6},
-    {"overlap_share", WEFT_KEY_F64, offsetof(weft_control_config, overlap_share), DEFAULT_OF(OVERLAP_SHARE), "",
+    {"overlap_share", WEFT_KEY_F64, offsetof(weft_control_config, overlap_share),
+     DEFAULT_OF(OVERLAP_SHARE), "",
      "Wan Animate: share of samples that begin with the given frames of window_overlap",
      .min = 1e-6, .max = 1},
 };

@@ -634,8 +634,8 @@ static weft_status check_tiles(const weft_run *run, const weft_run_models *m, co
     return WEFT_OK;
 }
 
-/* Settings of a finished model: `copied`, or weft.json around the folder of its weights. Owned by the
- * caller (json_decref). NULL: no such file. */
+/* Settings of a finished model: `copied`, or weft.json around the folder of its weights. Owned by
+ * the caller (json_decref). NULL: no such file. */
 static weft_status read_settings(const char *folder, const char *copied, json_t **settings)
 {
     char *file = copied ? weft_strdup(copied) : weft_path_join(folder, "../weft.json");
@@ -671,8 +671,7 @@ static weft_status find_no_text(const weft_run *run, const char *path, weft_run_
 static void find_rest(const weft_run *run, const json_t *settings, weft_run_models *m)
 {
     const char *rest = json_string_value(json_object_get(settings, "rest"));
-    if (run->condition == WEFT_CONDITION_FIRST_FRAME &&
-        weft_model_takes_port(&m->denoiser).grey)
+    if (run->condition == WEFT_CONDITION_FIRST_FRAME && weft_model_takes_port(&m->denoiser).grey)
         m->grey_rest = !settings || (rest && !strcmp(rest, "grey"));
 }
 
