@@ -97,6 +97,12 @@ const weft_conditioning_entry *weft_text_conditioning_find(const weft_text_condi
 int64_t weft_text_conditioning_length(const weft_text_conditioning *text);
 int64_t weft_text_conditioning_length2(const weft_text_conditioning *text); /* of a second text */
 
+/* Rows of the template before a text (0 for byte tokens); conditioning tokens of a text and its
+ * image; positions that the encoder reads, several for an image. */
+int64_t weft_text_encoder_crop(const weft_text_encoder *encoder);
+int64_t weft_text_encoder_rows(const weft_text_encoder *encoder);
+int64_t weft_text_encoder_positions(const weft_text_encoder *encoder);
+
 /* Name of an input of encoder r in graphs: "batch.tokens_2". */
 const char *weft_text_conditioning_input(const char *what, int r, char name[32]);
 
@@ -125,38 +131,9 @@ void weft_text_conditioning_build(weft_graph *g, const weft_text_conditioning *c
 
 /* ---- values --------------------------------------------------------------------------------- */
 
-/* Token ids of special strings in the template of weft_vision_input. */
-typedef struct weft_special_tokens {
-    int32_t image, closes;
-} weft_special_tokens;
-
-/* Texts by their instruction (weft_text_encoder_row.instruction). */
-typedef enum weft_text_kind {
-    WEFT_TEXT_CAPTION,  /* instruction, but not before an empty caption, which training drops */
-    WEFT_TEXT_PROMPT,   /* instruction, also before an empty prompt */
-    WEFT_TEXT_NEGATIVE, /* no instruction */
-} weft_text_kind;
-
-/* The open tokenizers, and counts of truncated texts. */
-typedef struct weft_tokenizer_set {
-    weft_special_tokens sign[WEFT_MAX_TEXT_ENCODERS]; /* for encoders with a vision input */
-    weft_tokenizer *of[WEFT_MAX_TEXT_ENCODERS];       /* NULL: the family's own tokens */
-    /* tokenized texts, and truncated ones by encoder */
-    int64_t texts, cut[WEFT_MAX_TEXT_ENCODERS];
-    weft_text_kind kind; /* set by the caller: kind of the next texts */
-} weft_tokenizer_set;
-weft_status weft_tokenizer_set_open(const weft_text_conditioning *c,
-                                    weft_tokenizer_set *tokenizers);
-void weft_tokenizer_set_close(weft_tokenizer_set *tokenizers);
-
 /* Returns the input of that name; NULL: not on this rank. */
 typedef weft_tensor *weft_input_lookup(void *user, const char *name);
 
-/* Tokenizes a text into row `row` of the inputs of encoder r. */
-weft_status weft_text_conditioning_tokenize(const weft_text_conditioning *c,
-                                            weft_tokenizer_set *tokenizers, int r,
-                                            weft_input_lookup *find, void *user, int64_t row,
-                                            const char *text);
 /* Sets the image (side, side, 3) of row `row` of encoder r, or the embeddings (N,D) of images to
  * edit. Does nothing if the encoder has no such input. */
 void weft_text_conditioning_set_image(const weft_text_conditioning *c, int r,
@@ -181,13 +158,5 @@ void weft_text_conditioning_pair(const weft_text_conditioning *c, const float *p
                                  float *negative);
 /* weft_program_input as a weft_input_lookup. */
 weft_tensor *weft_text_conditioning_program_input(void *program, const char *name);
-
-/* Appends a line for each encoder that truncates `text`; nothing if the text fits. */
-weft_status weft_text_conditioning_format_truncation(const weft_text_conditioning *c,
-                                                     const weft_tokenizer_set *tokenizers,
-                                                     const char *text, weft_buf *out);
-/* Warns with the number of truncated texts. */
-void weft_text_conditioning_warn_truncation(const weft_text_conditioning *c,
-                                            const weft_tokenizer_set *tokenizers);
 
 #endif

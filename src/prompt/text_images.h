@@ -3,7 +3,7 @@
 #ifndef WEFT_PROMPT_TEXT_IMAGES_H
 #define WEFT_PROMPT_TEXT_IMAGES_H
 
-#include "prompt/text_conditioning.h"
+#include "prompt/text_tokens.h"
 
 /* Puts `images`, whose sizes are set, into the template of the first encoder, and sets the lengths
  * of the conditioning. Without images the template has none. Errors begin with `where`. */

@@ -5,7 +5,7 @@
 #include "generate/generator/generator.h"
 #include "generate/generator/guider.h"
 #include "generate/generator/sound_decoder.h"
-#include "prompt/text_conditioning.h"
+#include "prompt/text_tokens.h"
 
 /* Lives as long as the generator; read once. Zero-initialise; close with
  * weft_generator_model_close, also after an error. */

@@ -11,6 +11,7 @@
 #ifndef WEFT_TRAIN_CASCADE_CASCADE_RUNTIME_H
 #define WEFT_TRAIN_CASCADE_CASCADE_RUNTIME_H
 
+#include "prompt/text_tokens.h"
 #include "train/cascade/cascade_executor.h"
 #include "train/graph/step_inputs.h"
 

@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "plan/cluster/cluster.h"
+#include "prompt/text_tokens.h"
 #include "train/graph/objective.h"
 #include "train/monitor/train_logger.h"
 #include "train/step/stage_programs.h"

@@ -3,6 +3,7 @@
 #ifndef WEFT_TRAIN_GRAPH_STEP_INPUTS_H
 #define WEFT_TRAIN_GRAPH_STEP_INPUTS_H
 
+#include "prompt/text_tokens.h"
 #include "train/graph/objective.h"
 
 typedef struct weft_inputs {

@@ -12,6 +12,7 @@
 #include "format/tensors/npy.h"
 #include "latent/vae_chunks.h"
 #include "model/key_mapping.h"
+#include "prompt/text_tokens.h"
 #include "storage/storage_json.h"
 #include "train/config/run_model.h"
 #include "train/latents/image_features.h"

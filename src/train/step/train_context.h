@@ -2,6 +2,7 @@
 #ifndef WEFT_TRAIN_STEP_TRAIN_CONTEXT_H
 #define WEFT_TRAIN_STEP_TRAIN_CONTEXT_H
 
+#include "prompt/text_tokens.h"
 #include "train/checkpoint/run_checkpoints.h"
 #include "train/monitor/step_telemetry.h"
 #include "train/step/compiled_steps.h"
