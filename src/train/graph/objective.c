@@ -703,7 +703,7 @@ out:
     return status;
 }
 
-/* Checks the settings of the transformer's weights; without weights, there are none. */
+/* Checks the settings of the transformer's weights. Does nothing without weights. */
 static weft_status check_settings(const weft_run *run, const char *path, weft_run_models *m)
 {
     const char *weights = run->transformer.weights;
