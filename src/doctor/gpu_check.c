@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "doctor/gpu_rest.h"
 #include "doctor/gpu_shapes.h"
 #include "graph/builder_helpers.h"
 #include "kernel/cuda/cuda_backend.h"
@@ -84,19 +85,11 @@ static weft_model_size odd_size(const weft_model *model)
     return size;
 }
 
-weft_status weft_gpu_step_build(const char *config, const weft_model_size *given,
-                                weft_products products, weft_graph **out)
+/* Adds the training step of a forward and frees `g`. */
+static weft_status step_of(weft_graph *g, weft_products products, weft_graph **out)
 {
-    json_t *json;
-    weft_model model = {0};
-    weft_graph *g = NULL, *forward = NULL;
-    WEFT_TRY(weft_json_parse(config, (int64_t)strlen(config), "weft doctor", &json));
+    weft_graph *forward = NULL;
     weft_status_code status = WEFT_OK;
-    WEFT_GO(weft_model_read(json, "weft doctor", &model));
-    const weft_model_size size = given ? *given : odd_size(&model);
-    g = weft_graph_create();
-    WEFT_GO(WEFT_ALLOCATED(g, "a model of the check"));
-    weft_model_build(g, &model, &size, false);
     if (products == WEFT_PRODUCTS_BF16) { /* gradients are of the narrow forward, as in training */
         forward = g;
         g = NULL;
@@ -106,7 +99,6 @@ weft_status weft_gpu_step_build(const char *config, const weft_model_size *given
     weft_optimizer_build(g, loss_of(g), &adamw);
     WEFT_GO(weft_graph_check(g));
     if (products == WEFT_PRODUCTS_TF32) {
-        weft_graph_free(forward);
         forward = g;
         g = NULL;
         WEFT_GO(weft_pass_tf32(forward, &g));
@@ -115,14 +107,48 @@ weft_status weft_gpu_step_build(const char *config, const weft_model_size *given
 out:
     weft_graph_free(forward);
     weft_graph_free(g);
+    return status;
+}
+
+weft_status weft_gpu_step_build(const char *config, const weft_model_size *given,
+                                weft_products products, weft_graph **out)
+{
+    json_t *json;
+    weft_model model = {0};
+    WEFT_TRY(weft_json_parse(config, (int64_t)strlen(config), "weft doctor", &json));
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_model_read(json, "weft doctor", &model));
+    const weft_model_size size = given ? *given : odd_size(&model);
+    weft_graph *g = weft_graph_create();
+    WEFT_GO(WEFT_ALLOCATED(g, "a model of the check"));
+    weft_model_build(g, &model, &size, false);
+    status = step_of(g, products, out);
+out:
     json_decref(json);
     return status;
 }
 
-static weft_status build(int model, weft_products products, weft_graph **out)
+static weft_status build_rest(weft_products products, weft_graph **out)
+{
+    weft_graph *g = weft_graph_create();
+    WEFT_TRY(WEFT_ALLOCATED(g, "the ops of the check"));
+    weft_gpu_rest_build(g);
+    return step_of(g, products, out);
+}
+
+bool weft_gpu_check_has(int model, weft_products products)
+{
+    if (model == WEFT_GPU_WIDE_MODEL || model == WEFT_GPU_VECTOR_VAE)
+        return products != WEFT_PRODUCTS_F32;
+    return model != WEFT_GPU_JOINED_MODEL || weft_nvrtc_version() > 0;
+}
+
+weft_status weft_gpu_check_build(int model, weft_products products, weft_graph **out)
 {
     const bool joined = model == WEFT_GPU_JOINED_MODEL;
     weft_graph *g;
+    if (model == WEFT_GPU_REST)
+        return build_rest(products, out);
     WEFT_TRY(weft_gpu_step_build(models[joined ? WEFT_GPU_VECTOR_MODEL : model], NULL, products,
                                  joined ? &g : out));
     if (!joined)
@@ -186,7 +212,7 @@ weft_status weft_gpu_check_graph(const weft_graph *g, weft_products products, we
 weft_status weft_gpu_check_model(int model, weft_products products, weft_op_check *op)
 {
     weft_graph *g;
-    WEFT_TRY(build(model, products, &g));
+    WEFT_TRY(weft_gpu_check_build(model, products, &g));
     const weft_status_code status = weft_gpu_check_graph(g, products, op);
     weft_graph_free(g);
     return status;
@@ -211,11 +237,9 @@ static void set_verdict(weft_products products, int impl, weft_op op, const weft
 weft_status weft_gpu_check(weft_products products, weft_op_check *op)
 {
     const int own = weft_cuda_impl_own();
-    const int count = products ? WEFT_COUNT(models) : WEFT_GPU_VECTOR_MODEL + 1;
-    for (int i = 0; i < count; i++)
-        WEFT_TRY(weft_gpu_check_model(i, products, op));
-    if (weft_nvrtc_version() > 0)
-        WEFT_TRY(weft_gpu_check_model(WEFT_GPU_JOINED_MODEL, products, op));
+    for (int i = 0; i < WEFT_GPU_MODELS; i++)
+        if (weft_gpu_check_has(i, products))
+            WEFT_TRY(weft_gpu_check_model(i, products, op));
     for (int i = 0; i < WEFT_OP_COUNT; i++) {
         set_verdict(products, own, (weft_op)i, &op[i]);
         for (int impl = 0; impl < own; impl++)
@@ -229,7 +253,7 @@ weft_status weft_gpu_check_choices(weft_products products)
     weft_graph *g;
     weft_op_check *op;
     weft_status_code status = WEFT_OK;
-    WEFT_TRY(build(WEFT_GPU_VECTOR_MODEL, products, &g));
+    WEFT_TRY(weft_gpu_check_build(WEFT_GPU_VECTOR_MODEL, products, &g));
     WEFT_GO(WEFT_NEW(op, WEFT_OP_COUNT, "the check of kernels"));
     status = weft_kernels_check(g, &weft_backend_cuda, 1, op);
     weft_free(op);

@@ -11,6 +11,8 @@
 enum { WEFT_GPU_VECTOR_MODEL = 4, WEFT_GPU_WIDE_MODEL, WEFT_GPU_VECTOR_VAE };
 /* The vector model with joined elementwise ops, compared if NVRTC is usable. */
 enum { WEFT_GPU_JOINED_MODEL = WEFT_GPU_VECTOR_VAE + 1 };
+/* Not a model: the ops that no model before it has (gpu_rest.h). */
+enum { WEFT_GPU_REST = WEFT_GPU_JOINED_MODEL + 1, WEFT_GPU_MODELS };
 /* Results: the first WEFT_OP_COUNT are of weft's own kernels; the implementation `i` of the list
  * follows at WEFT_GPU_RESULT(i, op). */
 enum { WEFT_GPU_RESULTS = (WEFT_CUDA_IMPLS + 1) * WEFT_OP_COUNT };
@@ -20,6 +22,10 @@ enum { WEFT_GPU_RESULTS = (WEFT_CUDA_IMPLS + 1) * WEFT_OP_COUNT };
  * of train/graph/optimizer.h. `size` NULL: a small odd one. */
 weft_status weft_gpu_step_build(const char *config, const weft_model_size *size,
                                 weft_products products, weft_graph **out);
+/* Whether a model is compared in a precision. */
+bool weft_gpu_check_has(int model, weft_products products);
+/* Builds the graph that is compared for one model. */
+weft_status weft_gpu_check_build(int model, weft_products products, weft_graph **out);
 /* Compares every node of a training step of one model, for each implementation that has its op.
  * Adds to op[WEFT_GPU_RESULTS]. */
 weft_status weft_gpu_check_model(int model, weft_products products, weft_op_check *op);

@@ -83,7 +83,7 @@ static weft_status_code count_launch(weft_cuda_queue *queue, const weft_cuda_lau
     counter *c = (counter *)queue;
     const size_t used = strlen(c->kernels);
     const weft_roofline_kernel kernel = find_kernel(c->maker->list, launch->kernel);
-    if (c->launches++ == 0)
+    if (c->launches++ == 0 || kernel.occupancy < c->occupancy)
         c->occupancy = kernel.occupancy;
     c->mma |= kernel.mma;
     if (!strstr(c->kernels, launch->kernel))

@@ -26,7 +26,7 @@ typedef struct weft_roofline_row {
     const char *key;     /* op and shapes, as in a profile */
     const char *kernels; /* "weft_gemm_bf16+weft_reduce_rows"; "copy"; "exchange" */
     weft_graph_part part;
-    int occupancy; /* percent, of the first kernel; -1: not known */
+    int occupancy; /* percent, least of the kernels; -1: not known */
     int64_t nodes;
     double launches; /* a launch that several nodes share counts in parts */
     double flops, bytes, sent;

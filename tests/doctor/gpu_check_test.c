@@ -6,6 +6,7 @@
 #include "kernel/cuda/cuda_backend.h"
 #include "kernel/cuda/cuda_module.h"
 #include "kernel/cuda/cuda_verdict.h"
+#include "kernel/cuda/ops.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -42,6 +43,51 @@ Test(gpu_check, vector_model_passes)
         cr_expect(!op[i].failed && !op[i].missing, "%s: error %g at %s",
                   weft_op_get((weft_op)i)->name, op[i].error, op[i].worst_output);
     cr_expect(op[WEFT_OP_LINEAR].nodes > 0 && op[WEFT_OP_ATTENTION].nodes > 0);
+}
+
+/* Marks the ops of a graph. */
+static void note_ops(int model, weft_products products, bool has[WEFT_OP_COUNT])
+{
+    weft_graph *g;
+    cr_assert_eq(weft_gpu_check_build(model, products, &g), WEFT_OK, "%s", weft_error_message());
+    for (int32_t n = 0; n < weft_graph_node_count(g); n++)
+        has[weft_graph_node(g, n)->op] = true;
+    weft_graph_free(g);
+}
+
+/* A new op with a kernel needs a node in the comparison, in each precision. */
+Test(gpu_check, every_kernel_is_compared)
+{
+    setenv("WEFT_NVRTC_LIBRARY", WEFT_EMU_NVRTC, 1); /* for elementwise chains */
+    for (int p = 0; p < WEFT_PRODUCTS_COUNT; p++) {
+        bool has[WEFT_OP_COUNT] = {false};
+        for (int i = 0; i < WEFT_GPU_MODELS; i++)
+            if (weft_gpu_check_has(i, (weft_products)p))
+                note_ops(i, (weft_products)p, has);
+        for (int i = 0; i < WEFT_OP_COUNT; i++)
+            cr_expect(has[i] || !weft_cuda_ops[i].launch, "%s has no node in %s",
+                      weft_op_get((weft_op)i)->name, weft_cuda_precision_name((weft_products)p));
+    }
+}
+
+/* Ops that the models lack. */
+static void check_rest(weft_products products)
+{
+    memset(op, 0, sizeof op);
+    cr_assert_eq(weft_gpu_check_model(WEFT_GPU_REST, products, op), WEFT_OK, "%s",
+                 weft_error_message());
+    for (int i = 0; i < WEFT_OP_COUNT; i++)
+        cr_expect(!op[i].failed && !op[i].missing, "%s: error %g at %s",
+                  weft_op_get((weft_op)i)->name, op[i].error, op[i].worst_output);
+    cr_expect(op[WEFT_OP_BLOCK_ATTENTION].nodes == 4 &&
+              op[WEFT_OP_BLOCK_ATTENTION_GRAD].nodes == 4);
+    cr_expect(op[WEFT_OP_TOP_P].nodes == 4 && op[WEFT_OP_TOP_SHARE].nodes == 4);
+}
+
+Test(gpu_check, rest_passes)
+{
+    for (int p = 0; p < WEFT_PRODUCTS_COUNT; p++)
+        check_rest((weft_products)p);
 }
 
 Test(gpu_check, wrong_fragments_are_found)
@@ -111,6 +157,17 @@ Test(gpu_check, wrong_lse_is_found)
     cr_expect(strstr(op[WEFT_OP_ATTENTION].worst_output, "output 1"), "%s",
               op[WEFT_OP_ATTENTION].worst_output);
     cr_expect(!op[WEFT_OP_LINEAR].failed && !op[WEFT_OP_MATMUL].failed);
+}
+
+Test(gpu_check, wrong_lse_of_blocks_is_found)
+{
+    setenv("WEFT_EMU_FAULT", "lse", 1);
+    cr_assert_eq(weft_gpu_check_model(WEFT_GPU_REST, WEFT_PRODUCTS_BF16, op), WEFT_OK, "%s",
+                 weft_error_message());
+    cr_expect_gt(op[WEFT_OP_BLOCK_ATTENTION].failed, 0);
+    cr_expect(strstr(op[WEFT_OP_BLOCK_ATTENTION].worst_output, "output 1"), "%s",
+              op[WEFT_OP_BLOCK_ATTENTION].worst_output);
+    cr_expect(!op[WEFT_OP_TOP_P].failed && !op[WEFT_OP_EMBED].failed);
 }
 
 /* Faults after which the GPU does not work end the check with their name and node. */
