@@ -4,8 +4,11 @@ transformer in PyTorch (f64). _sizes: the teacher is larger than the student, an
 LTX-Video transformer, whose pipeline sets even noise levels. _ltx2: a tiny LTX-2, with a clip without sound. _high, _low: an expert of
 the levels above or below 0.8.
 
+_vace, _channels, _character: with a control video, which all networks have, on a port, on channels or as a character's poses.
+
 usage: golden_distill.py OUT_PREFIX lcm|dmd2|self_forcing|lcm_sizes|dmd2_sizes|self_forcing_sizes|dmd2_ltx|lcm_ltx2|dmd2_ltx2|
-                         lcm_high|dmd2_high|dmd2_low|dpo[_ltx2|_low|_control|_clean|_grey]|control|vace|animate|replace[_drop][_lora] [SEED]
+                         lcm_high|dmd2_high|dmd2_low|lcm_vace|dmd2_vace|lcm_channels|dmd2_channels|lcm_character|dmd2_character|
+                         dpo[_ltx2|_low|_control|_clean|_grey]|control|vace|animate|replace[_drop][_lora] [SEED]
 Writes OUT_PREFIX.safetensors (param.*, in.*, final.*) and OUT_PREFIX.json (losses, norms, settings).
 
 Item i of step s is sample (s B + i) % N with key 1000 s + i + 1. Noise and levels are the draws of
@@ -64,8 +67,17 @@ def draws_of(keys, purpose=TIMESTEP):
     return torch.tensor([uniform(k, purpose, 0) for k in keys], dtype=torch.float64)
 
 
+CONTROLLED = []  # the kind of a distillation's control
+
+
+def rounded(levels):
+    """weft's levels and timesteps are f32. Their spacing of 6e-5 at 1000 would change the networks with a control by 1e-4 in 20 steps."""
+    return levels.float().double() if CONTROLLED and torch.is_tensor(levels) else levels
+
+
 def shifted(sigma):
-    return SHIFT * sigma / (1 + (SHIFT - 1) * sigma)
+    sigma = sigma.float() if CONTROLLED and torch.is_tensor(sigma) else sigma
+    return rounded(SHIFT * sigma / (1 + (SHIFT - 1) * sigma))
 
 
 def each(sigma):
@@ -138,7 +150,17 @@ def add_lora(model, rank, alpha, ends):
             setattr(model.get_submodule(parent), last, Lora(module, rank, alpha))
 
 
-def velocity(model, x, sigma, text, sound_sigma=None):
+GIVEN = []  # the Control of a distillation
+
+
+def velocity(model, x, sigma, text, captioned=True, sound_sigma=None):
+    """`captioned`: not the call with the empty caption. `sound_sigma`: by default the video's."""
+    if not GIVEN:
+        return plain_velocity(model, x, sigma, text, sound_sigma)
+    return GIVEN[0].predict(model, x, rounded(1000 * sigma) / 1000, text, captioned)
+
+
+def plain_velocity(model, x, sigma, text, sound_sigma=None):
     if isinstance(x, Streams):
         heard = sigma if sound_sigma is None else sound_sigma
         b, c, t, h, w = x.video.shape
@@ -159,7 +181,7 @@ def velocity(model, x, sigma, text, sound_sigma=None):
 
 
 def guided(model, x, sigma, text, empty, scale):
-    v, u = velocity(model, x, sigma, text), velocity(model, x, sigma, empty)
+    v, u = velocity(model, x, sigma, text), velocity(model, x, sigma, empty, False)
     return u + (v - u) * scale
 
 
@@ -389,7 +411,7 @@ class Dpo:
         own = dpo_level([mix(k, SOUND["key"]) for k in keys])
         noisy = Streams((1 - each(s)) * video + each(s) * noise.video,
                         (1 - own.reshape(-1, 1, 1)) * sound + own.reshape(-1, 1, 1) * noise.sound, text.joined)
-        v = velocity(model, noisy, s, text, own)
+        v = velocity(model, noisy, s, text, sound_sigma=own)
         picture = ((v.video - (noise.video - video)) ** 2).mean(dim=(1, 2, 3, 4))
         heard = ((v.sound - (noise.sound - sound)) ** 2).mean(dim=(1, 2))
         return picture + SOUND["loss_weight"] * text.joined * heard
@@ -435,21 +457,24 @@ class Control:
         if isinstance(model, WanVACETransformer3DModel):
             self.inputs["grey"] = torch.randn(1, *SHAPE)
 
-    def predict(self, x, s, text):
+    def begin(self, x0, keys, items):
+        self.x0, self.keys, self.items = x0, keys, items
+
+    def predict(self, model, x, s, text, captioned=True):
         control = self.inputs["control"][self.items].double()
         dropped = [i for i, u in enumerate(draws_of(self.keys, NO_CONTROL)) if u < self.drop.get("dropout", 0)]
         if "grey" not in self.inputs:
             control[dropped] = 0
-            return velocity(self.student, torch.cat([x, control], 1), s, text)
+            return plain_velocity(model, torch.cat([x, control], 1), s, text)
         mask = torch.ones(len(self.items), PIXELS, *SHAPE[1:]).double()
         grey = self.inputs["grey"].double().expand(len(self.items), -1, -1, -1, -1)
         control[dropped] = grey[dropped]
-        return self.student(x, 1000 * s, text, control_hidden_states=torch.cat([grey, control, mask], 1), return_dict=False)[0]
+        return model(x, 1000 * s, text, control_hidden_states=torch.cat([grey, control, mask], 1), return_dict=False)[0]
 
     def loss(self, x0, noise, keys, text, empty):
-        self.keys = keys
+        self.begin(x0, keys, self.items)
         s = shifted(torch.sigmoid(torch.tensor([float(normal(k, TIMESTEP, 0)) for k in keys]).double()))
-        v = self.predict((1 - each(s)) * x0 + each(s) * noise, s, text)
+        v = self.predict(self.student, (1 - each(s)) * x0 + each(s) * noise, s, text)
         return ((v - (noise - x0)) ** 2).mean()
 
     def stepped(self):
@@ -481,7 +506,7 @@ class Animate(Control):
         if drops:
             self.inputs["overlap"] = torch.randn(SAMPLES, *clip)
 
-    def predict(self, noised, s, text):
+    def predict(self, model, noised, s, text, captioned=True):
         count = len(self.items)
         taken = {k: (v[self.items] if len(v) > 1 else v.expand(count, -1, -1, -1, -1)).double() for k, v in self.inputs.items()}
         image, clip, face = self.x0[:, :, :1], taken["control"], taken["face"].clone()
@@ -489,18 +514,14 @@ class Animate(Control):
         marks = taken["marks"].clone() if self.replaces else torch.zeros(count, 4, *clip.shape[2:]).double()
         latents = taken["background" if self.replaces else "grey"].clone()
         for i, key in enumerate(self.keys):
-            if self.drop and uniform(key, NO_FACE, 0) < self.drop["face_dropout"]:
+            if not captioned or self.drop and uniform(key, NO_FACE, 0) < self.drop["face_dropout"]:
                 face[i] = face[i] * 0 - 1
             if self.drop and uniform(key, OVERLAP, 0) < self.drop["overlap_share"]:
                 latents[i] = taken["overlap"][i]
                 marks[i, :, :1 + (self.drop["window_overlap"] - 1) // 4] = 1
         given = torch.cat([torch.cat([ones, image], 1), torch.cat([marks, latents], 1)], 2)
-        return self.student(torch.cat([noised, given], 1), 1000 * s, text, encoder_hidden_states_image=self.tokens[self.items].double(),
+        return model(torch.cat([noised, given], 1), 1000 * s, text, encoder_hidden_states_image=self.tokens[self.items].double(),
                             pose_hidden_states=clip, face_pixel_values=face, return_dict=False)[0]
-
-    def loss(self, x0, *more):
-        self.x0 = x0
-        return super().loss(x0, *more)
 
 
 # ---- training ------------------------------------------------------------------------------------
@@ -536,7 +557,8 @@ def main():
     kinds = {"lcm": Lcm, "dmd2": Dmd2, "self_forcing": SelfForcing, "dpo": Dpo, "control": Control, "vace": Control, "animate": Animate,
              "replace": lambda model, lora: Animate(model, lora, True),
              "lcm_sizes": Lcm, "dmd2_sizes": Dmd2, "self_forcing_sizes": SelfForcing, "dmd2_ltx": Dmd2,
-             "lcm_ltx2": Lcm, "dmd2_ltx2": Dmd2, "lcm_high": Lcm, "dmd2_high": Dmd2, "dmd2_low": Dmd2, "dpo_ltx2": Dpo, "dpo_low": Dpo}
+             "lcm_ltx2": Lcm, "dmd2_ltx2": Dmd2, "lcm_high": Lcm, "dmd2_high": Dmd2, "dmd2_low": Dmd2, "dpo_ltx2": Dpo, "dpo_low": Dpo,
+             "lcm_vace": Lcm, "dmd2_vace": Dmd2, "lcm_channels": Lcm, "dmd2_channels": Dmd2, "lcm_character": Lcm, "dmd2_character": Dmd2}
     kinds |= {"dpo_" + how: lambda *given, how=how: Dpo(*given, how) for how in ("control", "clean", "grey")}
     kinds |= {"control_drop": lambda *given: Control(*given, True), "vace_drop": lambda *given: Control(*given, True),
               "animate_drop": lambda *given: Animate(*given, False, True), "replace_drop": lambda *given: Animate(*given, True, True)}
@@ -546,7 +568,13 @@ def main():
     torch.manual_seed(int(sys.argv[3]) if len(sys.argv) > 3 else 0)
     more = {"control": {"in_channels": 2 * SHAPE[0]}, "dpo_control": {"in_channels": 2 * SHAPE[0]}, "dpo_grey": {"in_channels": 2 * SHAPE[0] + 4},
             "vace": {"vace_layers": [0, 1], "vace_in_channels": 2 * SHAPE[0] + PIXELS},
-            "animate": ANIMATE, "replace": ANIMATE}.get(kind.removesuffix("_lora").removesuffix("_drop"), {})
+            "animate": ANIMATE, "replace": ANIMATE}
+    controls = {"vace": "vace", "channels": "control", "character": "animate"}.get(kind.removesuffix("_lora").partition("_")[2])
+    more = more.get(controls or kind.removesuffix("_lora").removesuffix("_drop"), {})
+    if controls:
+        CONTROLLED.append(controls)
+    if controls == "vace":
+        more["vace_layers"] = [0]  # a small file
     make = WanVACETransformer3DModel if "vace_layers" in more else WanTransformer3DModel
     if "latent_channels" in more:
         make, SHAPE = WanAnimateTransformer3DModel, (SHAPE[0], 3, *SHAPE[2:])  # the image, then the clip
@@ -585,6 +613,8 @@ def main():
         tensors |= {"in.sound": data.sound.float(), "in.with_sound": joined.float(), "in.audio_text": text.sound.float(),
                     "in.empty_audio": empty.sound.float()}
     run = kinds[kind.removesuffix("_lora")](model, lora)
+    if controls:  # some samples have no control, or a black face
+        GIVEN.append({"vace": Control, "control": Control, "animate": Animate}[controls](model, lora, drops=True))
     sizes = "_sizes" in kind
     if sizes:
         run.take_sizes()
@@ -593,17 +623,20 @@ def main():
         tensors |= named(run.fake, "param_fake.") | ({} if lora else named(run.teacher, "param_teacher."))
     elif lora:
         tensors |= {k: v for name, other in run.others.items() for k, v in named(other, f"param_{name}.", True).items()}
-    tensors |= {"in." + k: v.permute(0, 2, 3, 4, 1) for k, v in getattr(run, "inputs", {}).items()}
+    given = GIVEN[0] if GIVEN else run
+    tensors |= {"in." + k: v.permute(0, 2, 3, 4, 1) for k, v in getattr(given, "inputs", {}).items()}
     if isinstance(run, Dpo) and sounds:
         tensors["in.rejected_sound"] = run.rejected_sound * joined.reshape(-1, 1, 1).float()
-    if isinstance(run, Animate):
-        tensors |= {"in.image": tensors["in.latents"][:, :1], "in.latents": tensors["in.latents"][:, 1:], "in.image_tokens": run.tokens}
+    if isinstance(given, Animate):
+        tensors |= {"in.image": tensors["in.latents"][:, :1], "in.latents": tensors["in.latents"][:, 1:], "in.image_tokens": given.tokens}
     optimizer = adamw(model)
     losses, norms, fake_losses, fake_norms = [], [], [], []
     for step in range(STEPS):
         items = [(step * BATCH + i) % SAMPLES for i in range(BATCH)]
         keys = [1000 * step + i + 1 for i in range(BATCH)]
         run.items = items
+        if GIVEN:
+            given.begin(data[items], keys, items)
         optimizer.zero_grad()
         noise = Streams(noise_of(keys), sound_noise_of(keys)) if sounds else noise_of(keys)
         loss = run.loss(data[items], noise, keys, text[items], empty.expand(BATCH, -1, -1))
@@ -627,8 +660,8 @@ def main():
         described["sound"] = SOUND
     if RANGE != [0.0, 1.0]:
         described["range"] = RANGE
-    if getattr(run, "drop", {}):
-        described["control"] = run.drop
+    if getattr(given, "drop", {}):
+        described["control"] = given.drop
     if isinstance(run, SelfForcing):
         described |= {"teacher": {**CONFIG, "_class_name": "WanTransformer3DModel"}, "latent_frames": SHAPE[1],
                       "context_noise": ROLL["context_noise"]}

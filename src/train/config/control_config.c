@@ -171,8 +171,6 @@ weft_status weft_control_check(const weft_run *run, const char *path)
     if (!weft_run_model_given(&run->transformer))
         return weft_error(WEFT_MSG_CONFIG_CONFLICT, WEFT_AT(.file = path, .key = "condition"),
                           "an autoencoder has no control videos. Remove condition: control.");
-    if (run->distill.method)
-        return conflict(path, "distill.method");
     if (run->data.sources.count)
         return conflict(path, "data.sources");
     if (weft_cascades_planned(&run->cascades) != WEFT_CASCADES_NONE)

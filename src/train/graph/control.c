@@ -52,6 +52,14 @@ weft_value weft_control_build(weft_graph *g, const weft_run *run, const weft_run
     return ports->at[WEFT_PORT_CONTROL] = weft_concat(g, part, WEFT_COUNT(part), 4);
 }
 
+void weft_control_give_unguided(weft_graph *g, const weft_ports *with, weft_ports *empty)
+{
+    const weft_value face = with->at[WEFT_PORT_FACE];
+    empty->at[WEFT_PORT_CONTROL] = with->at[WEFT_PORT_CONTROL];
+    empty->at[WEFT_PORT_IMAGE] = with->at[WEFT_PORT_IMAGE];
+    empty->at[WEFT_PORT_FACE] = weft_value_ok(face) ? weft_affine(g, face, 0, -1) : WEFT_NONE;
+}
+
 weft_status weft_control_check_models(const weft_run_models *m, const char *path)
 {
     const weft_model *model = &m->denoiser;

@@ -313,7 +313,7 @@ weft_value weft_distillation_loss(weft_graph *g, const weft_distillation *d, wef
 /* Whether a network takes an input in the shape of the student's. */
 static bool same_input(const weft_run_models *m, const weft_model *model, weft_port port)
 {
-    const weft_model_size size = {1, 1, 1, 1, 1, .audio = 1};
+    const weft_model_size size = {1, 3, 1, 1, 1, .image = 1, .audio = 1};
     if (!weft_model_takes(model, port))
         return false;
     const weft_shape a = weft_model_shape(model, &size, port),
@@ -321,18 +321,25 @@ static bool same_input(const weft_run_models *m, const weft_model *model, weft_p
     return weft_shape_equal(&a, &b);
 }
 
-/* Whether a network takes the student's latents and captions. With a given frame, it must take the
- * frame as the student does. */
+/* Whether a network takes the student's latents, captions and control. With a given frame or a
+ * control, it must take them as the student does. */
 static bool fits(const weft_run *run, const weft_run_models *m, const weft_model *model)
 {
+    static const weft_port given_ports[] = {WEFT_PORT_AUDIO, WEFT_PORT_CONTROL, WEFT_PORT_FACE,
+                                       WEFT_PORT_IMAGE};
     const weft_grid grid = weft_model_grid(model);
-    weft_port ports[4 + WEFT_MAX_CONDITIONING] = {WEFT_PORT_LATENTS, WEFT_PORT_TIMESTEP,
-                                                  WEFT_PORT_GUIDANCE};
+    weft_port ports[3 + WEFT_COUNT(given_ports) + WEFT_MAX_CONDITIONING] = {
+        WEFT_PORT_LATENTS, WEFT_PORT_TIMESTEP, WEFT_PORT_GUIDANCE};
     int count = 3;
-    if (weft_run_has_sound(&m->sound)) {
-        if (!same_input(m, model, WEFT_PORT_AUDIO))
+    for (int i = 0; i < WEFT_COUNT(given_ports); i++) {
+        const bool given = given_ports[i] == WEFT_PORT_AUDIO
+                               ? weft_run_has_sound(&m->sound)
+                               : run->condition == WEFT_CONDITION_CONTROL &&
+                                     weft_model_takes(&m->denoiser, given_ports[i]);
+        if (given && !same_input(m, model, given_ports[i]))
             return false;
-        ports[count++] = WEFT_PORT_AUDIO;
+        if (given)
+            ports[count++] = given_ports[i];
     }
     if (grid.channels != m->patch.channels || grid.out_channels != m->patch.out_channels ||
         (run->condition && model->family != m->denoiser.family))
@@ -358,8 +365,8 @@ static weft_status check_networks(const weft_run *run, const weft_run_models *m)
         if (own[i].model->family && !fits(run, m, own[i].model))
             return weft_error(WEFT_MSG_CONFIG_CONFLICT,
                               WEFT_AT(.file = own[i].folder, .key = own[i].key),
-                              "it must take the latents and captions of the student, and no image "
-                              "or other input. This %s does not.",
+                              "it must take the latents, captions and control videos of the "
+                              "student, and no other input. This %s does not.",
                               weft_model_class(own[i].model));
     return WEFT_OK;
 }

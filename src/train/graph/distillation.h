@@ -13,6 +13,7 @@
  *                             ├── its gradient is (b - a) / mean |y - a| of the sample
  *                             └── stop, with other noise ──> fake score: loss of flow matching
  *
+ * All networks have the control of the sample (condition: control), also without the caption.
  * A model of video and sound has both at one level, as in generation, and the loss of each stream
  * as in its training (train/graph/sound_stream.h).
  * An expert of a range of levels (timestep_min, timestep_max) learns from levels of its range: the
@@ -37,7 +38,8 @@ typedef struct weft_distillation {
     weft_value given;             /* of weft_denoiser_call */
     weft_value noise;             /* (B,T,Y,X,Z) */
     weft_value key;               /* i64 (B): key of the levels */
-    weft_ports text, empty;       /* text conditioning of the captions, and of the empty caption */
+    weft_ports text, empty;       /* inputs with the captions, and with the empty caption; both have
+                                   * the control, which all networks read */
     weft_sound_stream sound;      /* inputs and noise of the sound */
 } weft_distillation;
 

@@ -188,8 +188,10 @@ static weft_value denoiser_loss(weft_graph *g, const weft_run *run, const weft_r
                                p,
                                weft_ports_none(),
                                weft_sound_stream_inputs(g, run, m, &size)};
-        if (weft_distillation_guides(run))
+        if (weft_distillation_guides(run)) {
             weft_text_conditioning_inputs(g, &m->text, model, &size, WEFT_EMPTY_CAPTION, &d.empty);
+            weft_control_give_unguided(g, &p, &d.empty);
+        }
         return add_balance(g, weft_distillation_loss(g, &d, &p), &p);
     }
     const weft_noised noise_level = noise_process->level(g, &noised, key);

@@ -134,9 +134,11 @@ static void read_run(golden *d)
         run->guidance = 1;
     }
     const bool moves = !strncmp(kind, "animate", 7) || !strncmp(kind, "replace", 7);
-    if (!strncmp(kind, "control", 7) || !strncmp(kind, "vace", 4) || moves ||
-        !strcmp(kind, "dpo_control")) {
+    const bool controls = !strncmp(kind, "control", 7) || !strncmp(kind, "vace", 4) || moves ||
+                          !strcmp(kind, "dpo_control");
+    if (controls)
         run->distill.method = WEFT_DISTILL_NONE;
+    if (controls || json_object_get(d->json, "control")) {
         run->condition = WEFT_CONDITION_CONTROL;
         run->control = (weft_control_config){
             .background = !strncmp(kind, "replace", 7) ? "given" : "",
@@ -686,6 +688,21 @@ Test(distillation, experts_equal_the_reference)
     expect_reference("dmd2_low_lora", "", 0, false);
 }
 
+/* All networks have the control of the sample, which some samples lack: VACE, more channels and, with
+ * a black face where the caption is empty, a character. */
+Test(distillation, consistency_with_controls_equals_the_reference)
+{
+    expect_reference("lcm_vace", "", 0, false);
+    expect_reference("lcm_channels_lora", "", 0, false);
+}
+
+Test(distillation, distribution_matching_with_controls_equals_the_reference)
+{
+    expect_reference("dmd2_vace", "", 0, false);
+    expect_reference("dmd2_vace_lora", "", 0, false);
+    expect_reference("dmd2_character_lora", "", 0, false);
+}
+
 Test(distillation, preferences_equal_the_reference)
 {
     expect_reference("dpo", "", 0, false);
@@ -909,4 +926,10 @@ Test(distillation, history_on_layouts_equals_the_reference)
     expect_layouts("history_framepack", some, WEFT_COUNT(some));
     expect_layouts("history_helios", some, WEFT_COUNT(some));
     expect_layouts("history_forward_lora", few, WEFT_COUNT(few));
+}
+
+Test(distillation, distillation_with_controls_on_layouts_equals_the_reference)
+{
+    expect_layouts("dmd2_vace", some, WEFT_COUNT(some));
+    expect_layouts("dmd2_character_lora", few, WEFT_COUNT(few));
 }
