@@ -106,6 +106,17 @@ adapts() {
     return 0
 }
 check adapts adapts
+# Distillation: the student generates with its control and its own settings.
+few() {
+    needs lora
+    sed 's/, lora: {rank: 4}//' lora.yaml >few.yaml
+    echo "distill: {method: dmd2, guidance: 3, student_steps: 2, generator_interval: 2}" >>few.yaml
+    resumes_bitwise few
+    "$WEFT" generate --model runs/few/model --prompt "a red disc" --image "images/clips/$key" --control "poses/clips/$key" --face "faces/clips/$key" --out few.mp4 >few-video.log 2>&1 || fail_with few-video.log "weft generate with few"
+    has_message few-video.log job-report "text~=2 steps of consistency, guidance 1;" || fail_with few-video.log "few has other settings"
+}
+check few few
+check few_tp layout few 2 --set parallel.tp=2
 refusals() {
     refuse_run full config-missing-key file=full.yaml key=condition -- --set condition=none --set control=
     needs full

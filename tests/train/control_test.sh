@@ -127,6 +127,32 @@ assert branch and len(branch) < len(names) - 1
 PY
 }
 check adapts_branch adapts_branch
+# Distillation of a model with controls: a stopped run resumes bitwise, ranks have the losses of one, and the student
+# generates with its control and its own settings.
+distills() { # CONFIG DISTILL
+    local few=$1_few clips=(cur/clips/*.mp4)
+    needs "$1"
+    sed "s|^out:.*|out: runs/$few|; s|^transformer:.*|transformer: {weights: runs/$1/model/transformer}|
+        s|^text_encoders:|& [{weights: runs/$1/model/text_encoder}]|; /WeftBytesEncoder/,/config:/d" "$1_drop.yaml" >"$few.yaml"
+    echo "distill: $2" >>"$few.yaml"
+    resumes_bitwise "$few"
+    for clip in 0 1; do
+        "$WEFT" generate --model "runs/$few/model" --prompt "a red disc" --seed 3 --latents-npy --out "few$clip.mp4" --control "${clips[$clip]}" >generate.log 2>&1 || fail_with generate.log "weft generate with $few"
+        has_message generate.log own-settings "file=runs/$few/model" && has_message generate.log job-report "text~=of consistency, guidance 1;" || fail_with generate.log "$few has other settings"
+    done
+    cmp -s few0.latents.npy few1.latents.npy && fail "$few: the control has no effect"
+    return 0
+}
+check port_few distills port '{method: dmd2, guidance: 3, student_steps: 2, generator_interval: 2}'
+check port_few_dp layout port_few 2 --set parallel.dp=2
+check port_few_tp layout port_few 2 --set parallel.tp=2
+check branch_few distills branch '{method: lcm, guidance: 3, target_decay: 0.9}'
+check branch_few_fsdp layout branch_few 2 --set parallel.fsdp=2
+other_teacher() {
+    needs port_few channels
+    refuse_run port_few config-conflict file=runs/channels/model/transformer key=distill.teacher -- --set distill.teacher=runs/channels/model/transformer
+}
+check other_teacher other_teacher
 without_control() {
     needs channels
     "$WEFT" generate --model runs/channels/model --prompt "a red disc" --out none.mp4 >out.log 2>&1 && fail "a control is not required"

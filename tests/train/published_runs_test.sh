@@ -128,6 +128,18 @@ check framepack_history_memory history_memory framepack_history
 check helios_history_memory history_memory helios_history
 check cosmos2 published cosmos2 5 --image red.png
 check hidream published hidream 1
+# Four encoders, of which one gives all its layers.
+hidream_in_few_steps() {
+    needs hidream
+    for method in "lcm" "dmd2 --set distill.student_steps=4 --set transformer.lora.rank=2"; do
+        run hidream "hidream-${method%% *}" --set distill.guidance=3 --set distill.method=$method
+    done
+    for video in "--model runs/hidream-lcm/model" "--model $SRC/tests/golden/pipelines/hidream --lora runs/hidream-dmd2/adapter"; do
+        "$WEFT" generate $video --prompt cat --out few.mp4 >generate.log 2>&1 || fail_with generate.log "weft generate $video"
+        has_message generate.log job-report "text~=4 steps of consistency, guidance 1;" || fail_with generate.log "$video has other settings"
+    done
+}
+check hidream_in_few_steps
 check flux published flux 1
 check history_refusals
 # index_has NAME KEY...: model_index.json of the run has these entries of the published folder
