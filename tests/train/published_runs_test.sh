@@ -134,7 +134,7 @@ hidream_in_few_steps() {
     for method in "lcm" "dmd2 --set distill.student_steps=4 --set transformer.lora.rank=2"; do
         run hidream "hidream-${method%% *}" --set distill.guidance=3 --set distill.method=$method
     done
-    for video in "--model runs/hidream-lcm/model" "--model $SRC/tests/golden/pipelines/hidream --lora runs/hidream-dmd2/adapter"; do
+    for video in "--model runs/hidream-lcm/model" "--model runs/hidream/model --lora runs/hidream-dmd2/adapter"; do
         "$WEFT" generate $video --prompt cat --out few.mp4 >generate.log 2>&1 || fail_with generate.log "weft generate $video"
         has_message generate.log job-report "text~=4 steps of consistency, guidance 1;" || fail_with generate.log "$video has other settings"
     done

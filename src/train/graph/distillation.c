@@ -326,7 +326,7 @@ static bool same_input(const weft_run_models *m, const weft_model *model, weft_p
 static bool fits(const weft_run *run, const weft_run_models *m, const weft_model *model)
 {
     static const weft_port given_ports[] = {WEFT_PORT_AUDIO, WEFT_PORT_CONTROL, WEFT_PORT_FACE,
-                                       WEFT_PORT_IMAGE};
+                                            WEFT_PORT_IMAGE};
     const weft_grid grid = weft_model_grid(model);
     weft_port ports[3 + WEFT_COUNT(given_ports) + WEFT_MAX_CONDITIONING] = {
         WEFT_PORT_LATENTS, WEFT_PORT_TIMESTEP, WEFT_PORT_GUIDANCE};

@@ -71,7 +71,8 @@ static const example others[] = {
      0,
      false},
     /* the control on channels, and the control branch of Cosmos Transfer 2.5 */
-    {"{\"_class_name\":\"WanTransformer3DModel\",\"num_attention_heads\":2,\"attention_head_dim\":6,"
+    {"{\"_class_name\":\"WanTransformer3DModel\",\"num_attention_heads\":2,\"attention_head_dim\":"
+     "6,"
      "\"in_channels\":4,\"out_channels\":2,\"text_dim\":5,\"freq_dim\":4,\"ffn_dim\":10,"
      "\"num_layers\":1}",
      {2, 2, 4, 4, 3},
