@@ -1,5 +1,5 @@
 /* The first step of step distillation and preference tuning of every family with flow matching, in
- * full and with LoRA, has a known loss (models with a control: of distillation):
+ * full and with LoRA, has a known loss. Models with a control have no preferences. The losses:
  * - preferences: log 2, because the model is its reference;
  * - distribution matching without guidance: 0, because both scores are the teacher. With guidance it
  *   is not 0;
