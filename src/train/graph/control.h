@@ -19,8 +19,8 @@ bool weft_control_needs_grey(const weft_run *run, const weft_run_models *models)
  * zeros for the control, or grey frames in the form of VACE. */
 weft_value weft_control_build(weft_graph *g, const weft_run *run, const weft_run_models *models,
                               weft_shape latents, weft_value key, weft_ports *ports);
-/* Gives the call with the empty caption the inputs that are not text as generation does: the control
- * and the image of `with`, and a black face. */
+/* Gives the call with the empty caption its inputs that are not text, as generation does: the
+ * control and the image of `with`, and a black face. */
 void weft_control_give_unguided(weft_graph *g, const weft_ports *with, weft_ports *empty);
 /* Latents of the batch without the scale of the noise process. */
 weft_value weft_control_latents(weft_graph *g, const weft_run *run, const char *name,
