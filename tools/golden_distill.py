@@ -40,9 +40,9 @@ SOUND = {"latents": 6, "channels": 3, "loss_weight": 0.5, "fps": 24.0, "key": 0x
 SHAPE, TEXT, SAMPLES, BATCH, STEPS = (4, 2, 4, 4), 8, 5, 2, 20  # C,T,Y,X of a latent; tokens of a text
 # A larger eps than usual: it keeps rounding of gradients near 0 out of the steps.
 OPTIMIZER = {"lr": 5e-3, "betas": [0.9, 0.95], "eps": 1e-4, "weight_decay": 0.01, "clip_norm": 1.0}
-# One element of a lora_B of the fake score has a first gradient of 6.4e-6, 1/700 of the median and less than eps. If only the time of the
-# levels is rounded to f32, that gradient changes by 6.5e-7, and the first update amplifies it by lr / eps: the matrix is off by 7e-4 after
-# one step and by 1.45e-4 after 20, in f64 as in f32. With this eps the difference is 1.4e-5.
+# One element of a lora_B of the fake score has a first gradient of 6.4e-6, 1/700 of the median and less than eps. Rounding the time of the
+# levels to f32 changes that gradient by 6.5e-7, in f64 as in f32. The first update amplifies the change by lr / eps. The matrix is off by
+# 7e-4 after one step and by 1.45e-4 after 20. With this eps the difference is 1.4e-5.
 LARGER_EPS = {"dmd2_low_lora": 1e-2}
 SHIFT = 3.0
 

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Preference tuning with pairs of clips: a stopped run resumes bitwise, and ranks have the losses of
-# one, also with controls and first frames (with sound: tests/train/sound_test.sh). A pair without its rejected clip is an error. tests/train/graph/distillation_test.c compares
+# one, also with controls and first frames. A pair without its rejected clip is an error.
+# tests/train/sound_test.sh has pairs with sound, and tests/train/graph/distillation_test.c compares
 # the steps with PyTorch.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"

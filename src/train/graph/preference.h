@@ -1,6 +1,6 @@
-/* The loss of preference tuning (Diffusion-DPO; Wallace et al. 2024). With the same noise and level
- * for both clips of a pair, and e the mean squared error of a clip's video plus, times
- * sound.loss_weight, the one of its sound:
+/* The loss of preference tuning (Diffusion-DPO; Wallace et al. 2024). Both clips of a pair have the
+ * same noise and level. e is the mean squared error of a clip's video, plus sound.loss_weight times
+ * the one of its sound:
  *
  *     z    = -beta / 2 ((e - e of the reference)(preferred) - (e - e of the reference)(rejected))
  *     loss = -log sigmoid(z), mean over the pairs
@@ -16,8 +16,7 @@
 /* A clip of every pair. */
 typedef struct weft_preference_clip {
     weft_value video; /* (B,T,Y,X,Z) */
-    weft_value
-        given; /* channels of a control or of a first frame (denoiser_call.h); or WEFT_NONE */
+    weft_value given; /* channels of a control or a first frame (denoiser_call.h), or WEFT_NONE */
     weft_value sound; /* (B,S,C); not read without sound */
 } weft_preference_clip;
 

@@ -37,9 +37,10 @@ static inline bool weft_run_pair_cached(const weft_run_pair *pair)
 /* Fills `pair` and returns the number of sets. */
 int weft_run_pairs_of(const weft_run *run, const weft_run_models *models,
                       weft_run_pair pair[WEFT_RUN_PAIRS]);
-/* Returns the run with a further data set as its data, and its models without encoded captions,
- * which the first data set has, and without sound that is not read. */
+/* Returns the run with a further data set as its data. */
 weft_run weft_run_pair_run(const weft_run *run, const weft_run_pair *pair);
+/* Returns the models of a further data set: without encoded captions, which the first data set has,
+ * and without sound unless it is read. */
 weft_run_models weft_run_pair_models(const weft_run_models *models, const weft_run_pair *pair);
 /* Sets the training stage with the sizes of a pair: for images one frame in each size, and for
  * features of reference images, which do not depend on it, one frame of the smallest size. Free
