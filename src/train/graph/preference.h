@@ -6,8 +6,8 @@
  *     loss = -log sigmoid(z), mean over the pairs
  *
  * The reference is the model before the training, without gradient. Output "accuracy": the share of
- * pairs with z > 0. With sound also "with_sound": the share of pairs with sound. A pair without sound
- * has the error of its video alone. */
+ * pairs with z > 0. With sound also "with_sound": the share of pairs with sound. A pair without
+ * sound has the error of its video alone. */
 #ifndef WEFT_TRAIN_GRAPH_PREFERENCE_H
 #define WEFT_TRAIN_GRAPH_PREFERENCE_H
 

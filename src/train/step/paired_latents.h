@@ -17,8 +17,8 @@ typedef struct weft_paired_latents weft_paired_latents;
 
 /* Opens the latent cache of `pair` (borrowed strings). Every sample of the cache `first` must be in
  * it in the same size, of images in one frame; otherwise the error names the first one that is
- * not. Of WEFT_PAIR_IDENTITY samples may be absent, and features have no size. With pair->sound both
- * clips of a pair have sound, or neither. */
+ * not. Of WEFT_PAIR_IDENTITY samples may be absent, and features have no size. With pair->sound
+ * both clips of a pair have sound, or neither. */
 weft_status weft_paired_latents_open(const char *folder, const weft_run_pair *pair,
                                      const weft_dataset *first, weft_paired_latents **latents);
 void weft_paired_latents_close(weft_paired_latents *latents); /* accepts NULL */
