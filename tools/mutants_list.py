@@ -111,7 +111,7 @@ MUTANTS = [
     ("plan-heap-last", "src/plan/simulate/simulator.c", "if (child + 1 < s->heap_count && earlier(", "if (child + 1 < s->heap_count - 1 && earlier(",
      "plan-simulate:simulate/* plan-pipeline:simulate/*"),
     # ---- prompt
-    ("prompt-crop", "src/prompt/text_conditioning.c", "text = weft_slice(g, text, 1, crop_of(encoder), rows);", "text = weft_slice(g, text, 1, 0, rows);",
+    ("prompt-crop", "src/prompt/text_conditioning.c", "text = weft_slice(g, text, 1, weft_text_encoder_crop(encoder), rows);", "text = weft_slice(g, text, 1, 0, rows);",
      "model/families_test.sh generate/pipelines_test.sh"),
     ("prompt-input-name", "src/prompt/text_conditioning.c", "snprintf(name, 32, \"batch.%s_%d\", what, r + 1);", "snprintf(name, 32, \"batch.%s_%d\", what, 1);",
      "prompt:captions/*"),
