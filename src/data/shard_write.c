@@ -741,7 +741,9 @@ weft_status weft_shard_run(const weft_shard_config *config, const char *in, cons
     j.unnamed = json_copy(j.dropped);
     count_dropped(&j, j.unnamed);
     if (j.count == 0)
-        WEFT_GO(weft_error(WEFT_MSG_SAMPLES_NONE, WEFT_AT(.file = in), "the folder has no clips"));
+        WEFT_GO(weft_error(WEFT_MSG_SAMPLES_NONE, WEFT_AT(.file = in),
+                           "the folder has no clips. rejects.jsonl of `weft curate` has the reason "
+                           "for each shot without one"));
     if (!weft_location_is_remote(out)) {
         WEFT_GO(weft_make_dirs(out));
         WEFT_GO(weft_remove_leftovers(out, false));

@@ -210,7 +210,8 @@ refused() { # ID [FIELD=VALUE...] -- ARGUMENTS...
     has_message log "${wanted[@]}" || fail "$*: another message"
 }
 fails '*' text~=nothere -- --in nothere --out x
-mkdir -p useless/clips && cp in/clips/v10.mp4 useless/clips
+mkdir -p useless/clips no/clips && cp in/clips/v10.mp4 useless/clips
+fails samples-none file=no text~=rejects.jsonl -- --in no --out unused
 fails samples-none file=useless 'text~=none of its 1 clips' -- --in useless --out unused
 fails '*' text~=max_samples -- --in in --out x --set max_samples=0
 fails '*' text~=max_sampels text~=max_samples -- --in in --out x --set max_sampels=3
