@@ -185,22 +185,22 @@ static weft_status unknown_key(const weft_section *root, const weft_section *sec
     for (int i = 0; i < section->key_count && count < 256; i++)
         if (is_listed(&section->keys[i]))
             names[count++] = section->keys[i].name;
-    char location[320] = "at the top level";
+    char location[320] = "";
     if (path[0])
-        snprintf(location, sizeof location, "in '%s'", path);
+        snprintf(location, sizeof location, " in '%s'", path);
     char other_path[256]; /* the right name at the wrong level beats a similar one */
     const char *near = other_path;
     if (!find_at_other_level(root, name, "", other_path))
         near = weft_nearest_name(name, names, count);
     if (near)
         return weft_error(WEFT_MSG_CONFIG_UNKNOWN_KEY, WEFT_AT(.file = where, .key = name),
-                          "unknown key %s; did you mean '%s'?", location, near);
+                          "unknown key%s; did you mean '%s'?", location, near);
     weft_buf known = {0};
     for (int i = 0; i < count; i++)
         weft_buf_printf(&known, "%s%s", i ? ", " : "", names[i]);
     weft_status_code status =
         weft_error(WEFT_MSG_CONFIG_UNKNOWN_KEY, WEFT_AT(.file = where, .key = name),
-                   "unknown key %s; known: %s", location, known.data ? known.data : "none");
+                   "unknown key%s; known: %s", location, known.data ? known.data : "none");
     weft_buf_free(&known);
     return status;
 }

@@ -48,6 +48,7 @@ refused() {
     [ ! -e refused.mp4 ] || fail "weft generate $*: refused, but a video was written"
 }
 refuse model-not-found file=nowhere -- --model nowhere
+refuse config-unknown-key key=foo 'text~=unknown key; known: dp,' -- --model $model --parallel foo=2
 refuse video-size key=--frames value=9 'text~=number is 13' -- --model "$SRC/tests/golden/pipelines/skyreels" --frames 9 --height 64 --width 64
 # without diffusion forcing; an image that is the whole video
 cp -r "$SRC/tests/golden/pipelines/skyreels" plain_skyreels
