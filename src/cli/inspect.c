@@ -130,8 +130,7 @@ static weft_status inspect_graph(const weft_args *args, const char *path)
         WEFT_TRY(weft_args_i64(args, "--rank", 0, INT32_MAX, &rank));
     o.rank = (int)rank;
     if (!o.graph && !o.passes && !o.roofline && rank < 0)
-        weft_print_replaced("weft inspect graph without --graph, --passes or --rank",
-                            "weft estimate CONFIG");
+        weft_print_replaced("weft inspect graph CONFIG", "weft estimate CONFIG");
     weft_arena *arena = weft_arena_create();
     weft_status_code status;
     WEFT_GO(WEFT_ALLOCATED(arena, "the report"));

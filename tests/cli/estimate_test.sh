@@ -32,6 +32,7 @@ P
 check simulate_of_a_run_has_the_same_figures
 inspect_graph_has_the_same_figures() {
     old "weft estimate CONFIG" inspect graph vae.yaml
+    has_message err option-renamed "value=weft inspect graph CONFIG" || fail "weft inspect graph: another notice"
     python3 -S - <<'P' || fail "weft inspect graph: other figures"
 import json, re
 text, new = open("old.txt").read(), json.load(open("new.json"))
