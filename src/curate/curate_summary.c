@@ -51,9 +51,8 @@ void weft_curate_summary_print(const char *out, const weft_curate_report *r)
            r->seconds_in);
     if (r->clips_without_caption > 0)
         printf("without caption  %8" PRId64
-               "  clips; a caption is VIDEO.txt or VIDEO.json next to the "
-               "video\n",
-               r->clips_without_caption);
+               "  clip%s; a caption is VIDEO.txt or VIDEO.json next to the video\n",
+               r->clips_without_caption, weft_plural(r->clips_without_caption));
     if (r->rejects[0])
         printf("rejects.jsonl             %s\n", r->rejects);
     if (r->captions_made + r->captions_failed > 0)
