@@ -434,11 +434,8 @@ static weft_status load_half(const weft_vae *v, const half *h, const char *folde
                              weft_store *store)
 {
     weft_graph *g = h->work[0].chunk[0].graph;
-    int count;
-    const weft_value *param = weft_graph_params(g, &count);
-    for (int i = 0; i < count; i++)
-        WEFT_TRY(weft_store_init_value(store, g, param[i], 0));
     weft_tensors *file;
+    WEFT_TRY(weft_weights_reserve(store, g));
     WEFT_TRY(weft_key_mapping_open(v->model.family, g, "", folder, &file));
     return weft_weights_load(store, g, "", file, true);
 }

@@ -287,6 +287,36 @@ static const char *part_of_file(const weft_stored_tensor *from, const weft_tenso
     return (uintptr_t)data % (uintptr_t)each ? NULL : data;
 }
 
+/* Bytes of the params of `g` that `store` lacks, without those that are offloaded. */
+static int64_t missing_bytes(weft_store *store, weft_graph *g)
+{
+    int count;
+    int64_t bytes = 0;
+    const weft_value *param = weft_graph_params(g, &count);
+    for (int i = 0; i < count; i++) {
+        const weft_value_info *info = weft_value_get(g, param[i]);
+        const weft_attr_source *attr = weft_graph_node(g, info->node)->attr;
+        if (!attr->offloaded && !weft_store_find(store, info->name))
+            bytes += weft_shape_count(&info->shape) * weft_dtype_bytes(info->dtype);
+    }
+    return bytes;
+}
+
+weft_status weft_weights_reserve(weft_store *store, weft_graph *g)
+{
+    int count;
+    const weft_value *param = weft_graph_params(g, &count);
+    WEFT_TRY(weft_device_check_memory(
+        weft_store_device(store), weft_store_bytes(store) + missing_bytes(store, g), "weights"));
+    for (int i = 0; i < count; i++) {
+        const weft_tensor like = weft_tensor_of(g, param[i]);
+        weft_tensor *t = weft_store_find(store, like.name);
+        WEFT_TRY(t ? weft_store_init_value(store, g, param[i], 0) /* compares the types */
+                   : weft_store_add_like(store, &like, &t));
+    }
+    return WEFT_OK;
+}
+
 weft_status weft_weights_lend(weft_store *store, const weft_graph *g, const char *prefix,
                               const weft_tensors *file)
 {

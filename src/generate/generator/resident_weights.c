@@ -3,6 +3,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/path_stamp.h"
+#include "exec/store/weights.h"
 #include "plan/queue/residency.h"
 
 #include <malloc.h>
@@ -207,8 +208,6 @@ weft_status weft_resident_find(weft_resident_weights *r, const weft_resident_par
 static weft_status fill(const weft_resident_weights *r, const weft_resident_part *part,
                         weft_resident_loan *l)
 {
-    int count;
-    const weft_value *param = weft_graph_params(part->graph, &count);
     l->stamp = stamp_files(part);
     WEFT_TRY(make_key(part, &l->key));
     l->model = weft_strdup(r->model);
@@ -218,8 +217,7 @@ static weft_status fill(const weft_resident_weights *r, const weft_resident_part
     WEFT_TRY(WEFT_ALLOCATED(l->model && l->part && l->adapters && l->store, "the weights"));
     WEFT_TRY(weft_device_check_memory(weft_store_device(l->store), weft_resident_part_bytes(part),
                                       "weights"));
-    for (int i = 0; i < count; i++)
-        WEFT_TRY(weft_store_init_value(l->store, part->graph, param[i], 0));
+    WEFT_TRY(weft_weights_reserve(l->store, part->graph));
     return part->load(part->user, l->store);
 }
 

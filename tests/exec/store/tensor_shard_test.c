@@ -309,6 +309,33 @@ Test(part, names_in_files_tell_what_part_they_hold)
     cr_expect_eq(weft_remove_tree(folder), WEFT_OK);
 }
 
+/* Reserved params are not drawn: those of a graph that draws ones stay 0, and a state has its own
+ * value. A param of another type in the store is an error. */
+Test(part, reserved_params_have_no_initial_values)
+{
+    const weft_shape shape = WEFT_SHAPE(3, 5);
+    const weft_init ones = {WEFT_INIT_FILL, 1};
+    weft_graph *g = weft_graph_create(), *other = weft_graph_create();
+    weft_store *store = weft_store_create();
+    weft_output(g, "w", weft_param(g, "net.weight", WEFT_F32, shape, ones));
+    weft_output(g, "s", weft_state(g, "count", WEFT_F32, shape, ones));
+    weft_output(other, "w", weft_param(other, "net.weight", WEFT_BF16, shape, ones));
+    cr_assert_eq(weft_weights_reserve(store, g), WEFT_OK, "%s", weft_error_message());
+    cr_expect_null(weft_store_find(store, "count"));
+    cr_assert_eq(weft_store_init(store, g, 0), WEFT_OK, "%s", weft_error_message());
+    const float *weight = weft_store_find(store, "net.weight")->data,
+                *count = weft_store_find(store, "count")->data;
+    for (int i = 0; i < 15; i++) {
+        cr_expect_eq(weight[i], 0);
+        cr_expect_eq(count[i], 1);
+    }
+    cr_expect_neq(weft_weights_reserve(store, other), WEFT_OK);
+    cr_expect_eq(weft_error_class(), WEFT_MSG_TENSOR_SHAPE);
+    weft_store_free(store);
+    weft_graph_free(g);
+    weft_graph_free(other);
+}
+
 Test(part, damage_is_named)
 {
     char folder[64], path[128];
