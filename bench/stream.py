@@ -12,7 +12,6 @@ import json
 import math
 import os
 import random
-import re
 import shutil
 import struct
 import subprocess
@@ -21,22 +20,64 @@ import tempfile
 from pathlib import Path
 
 GOLDEN = Path(__file__).resolve().parent.parent / "tests/golden/pipelines"
-FAMILIES = {  # size: pipeline, folder of the transformer, its config
-    "qwen-image": ("qwen_image", "transformer", {"num_layers": 1, "num_attention_heads": 24, "attention_head_dim": 128, "axes_dims_rope": [16, 56, 56]}),
-    "hunyuanvideo-1.5": ("hunyuan15", "transformer", {"num_layers": 1, "num_attention_heads": 16, "attention_head_dim": 128, "mlp_ratio": 4.0,
-                                                      "rope_axes_dim": [16, 56, 56]}),
-    "wan2.2-animate-14b": ("wan_animate", "transformer", {"num_layers": 1, "num_attention_heads": 40, "attention_head_dim": 128, "ffn_dim": 13824, "added_kv_proj_dim": 5120}),
-    "longcat-video": ("longcat", "dit", {"depth": 1, "num_heads": 32, "hidden_size": 4096, "adaln_tembed_dim": 512}),
+# Keys of a config that are removed, so that the transformer has weft's default: the published width.
+WIDTHS = """num_attention_heads attention_head_dim hidden_size num_heads head_dim n_heads n_kv_heads dim model_dim ffn_dim ff_dim
+    mlp_ratio axes_dims axes_dims_rope rope_axes_dim rope_dim freq_dim time_dim time_embed_dim timestep_embed_dim
+    timestep_guidance_channels t_embedder_mid_dim adaln_tembed_dim frequency_embedding_size adaln_lora_dim
+    approximator_num_channels approximator_hidden_dim cross_attention_dim cross_attention_head_dim
+    num_cross_attention_heads audio_num_attention_heads audio_attention_head_dim audio_cross_attention_dim
+    model_channels img_context_dim_out num_routed_experts num_activated_experts""".split()
+DEPTHS = """num_layers num_single_layers num_decoder_layers num_refiner_layers depth n_layers n_refiner_layers
+    num_text_blocks num_visual_blocks approximator_layers""".split()
+FAMILIES = {  # size: pipeline, values other than the defaults; a dict of the name of a part is the config of this part
+    "wan-i2v-14b": ("wan_i2v", {"added_kv_proj_dim": 5120}),
+    "wan2.1-vace-14b": ("wan_vace", {"vace_layers": [0]}),
+    "wan2.2-animate-14b": ("wan_animate", {"added_kv_proj_dim": 5120}),
+    "causal-wan-14b": ("causal_wan", {}),
+    "skyreels-v2-14b": ("skyreels", {"num_attention_heads": 40, "ffn_dim": 13824, "inject_sample_info": False}),
+    "chronoedit-14b": ("chronoedit", {"added_kv_proj_dim": 5120}),
+    "helios-14b": ("helios", {}),
+    "longcat-video": ("longcat", {}),
+    "hunyuan-video": ("hunyuan", {}),
+    "hunyuan-video-1.5": ("hunyuan15", {}),
+    "framepack": ("framepack", {}),
+    "motif-video-2b": ("motif", {"num_attention_heads": 12, "num_single_layers": 2}),  # one of the two is of the decoder
+    "ltx-13b": ("ltx_i2v", {"attention_head_dim": 128, "cross_attention_dim": 4096}),
+    "ltx-2-19b": ("ltx2", {}),
+    "cosmos-predict2.5-14b": ("cosmos25", {"num_attention_heads": 40}),
+    "cosmos-transfer2.5-2b": ("cosmos25_transfer", {"num_attention_heads": 16, "controlnet_block_every_n": 1,
+                                                    "controlnet": {"num_attention_heads": 16, "n_controlnet_blocks": 1}}),
+    "kandinsky5-pro": ("kandinsky5", {"time_dim": 1024, "model_dim": 4096, "ff_dim": 16384, "axes_dims": [32, 48, 48]}),
+    "sana-video-2b": ("sana", {"mlp_ratio": 3.0}),
+    "opensoraplan-1.5": ("osp15", {"num_layers": [2], "sparse_n": [1]}),
+    "cogvideox1.5-5b": ("cog15", {"num_attention_heads": 48}),
+    "mochi-1": ("mochi", {}),
+    "flux-dev": ("flux", {}),
+    "flux2-klein-9b": ("flux2_klein", {"num_attention_heads": 32}),
+    "chroma": ("chroma", {}),
+    "z-image": ("z_image", {}),
+    "qwen-image": ("qwen_image", {}),
+    "hidream-i1": ("hidream", {}),
 }
 
 
-def write_weights(weft, folder):
-    """Random bf16 values below 0.03 for every parameter of the graph. Returns the bytes of the file."""
-    graph = subprocess.run([weft, "inspect", "model", str(folder / "config.json"), "--graph"], check=True, text=True, stdout=subprocess.PIPE).stdout
-    shapes = {}
-    for name, dims in re.findall(r"= param ([^ ]+) .*global=\[([\d,]*)\]", graph):
-        shapes[name.split(".", 1)[1]] = [int(d) for d in dims.split(",")]
+def widen(folder, changes):
+    """Replaces the widths of a small config by the published ones of one layer."""
+    path = folder / "config.json"
+    config = {key: value for key, value in json.loads(path.read_text()).items() if key not in WIDTHS}
+    path.write_text(json.dumps(config | {key: 1 for key in DEPTHS if key in config} | changes))
+
+
+def tensors(weft, folder):
+    """Shapes of the parameters by name. A name of another part begins with this part."""
+    lines = subprocess.run([weft, "inspect", "model", str(folder / "config.json"), "--tensors"], check=True, text=True, stdout=subprocess.PIPE).stdout
+    shapes = {name: [int(n) for n in shape.split(",")] for name, _, shape in map(str.split, lines.splitlines())}
     assert len(shapes) > 20, shapes
+    return shapes
+
+
+def write_weights(folder, shapes):
+    """Random bf16 values below 0.03 for every parameter. Returns the bytes of the file."""
     rng = random.Random(1)
     block = b"".join(struct.pack("<H", rng.getrandbits(1) << 15 | 0x3C00 | rng.getrandbits(8)) for _ in range(65537))
     for old in folder.glob("*.safetensors*"):
@@ -46,6 +87,7 @@ def write_weights(weft, folder):
         header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, at + 2 * math.prod(shape)]}
         at += 2 * math.prod(shape)
     text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # as files of the safetensors library; --weights stream maps aligned tensors only
     with open(folder / "diffusion_pytorch_model.safetensors", "wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
         for start in range(0, at, len(block)):
@@ -55,7 +97,7 @@ def write_weights(weft, folder):
 
 def generate(weft, model, asked, weights):
     """Runs two steps. Returns predicted and measured peak in MiB, and the latents."""
-    options = {k: v for k, v in asked["options"].items() if k != "--steps"}
+    options = {"--max-sequence-length": "32"} | {k: v for k, v in asked["options"].items() if k != "--steps"}
     words = [word for pair in options.items() for word in pair]
     for key, files in asked.get("files", {}).items():
         words += [word for f in files for word in (key, str(model / f))]
@@ -78,12 +120,19 @@ def main():
     folder = os.getcwd()
     print("| one layer of | file MiB | weights | predicted MiB | measured MiB | latents |\n|---|---|---|---|---|---|")
     for name in sys.argv[2:] or FAMILIES:
-        pipeline, part, config = FAMILIES[name]
+        pipeline, changes = FAMILIES[name]
         model = Path(name)
         shutil.copytree(GOLDEN / pipeline, model)
-        path = model / part / "config.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | config))
-        size = write_weights(weft, model / part) / 2**20
+        main_part = "dit" if (model / "dit").is_dir() else "transformer"
+        others = {key: value for key, value in changes.items() if isinstance(value, dict)}
+        widen(model / main_part, {key: value for key, value in changes.items() if key not in others})
+        for part in others:
+            widen(model / part, others[part])
+        shapes, size = tensors(weft, model / main_part), 0
+        for part in others:
+            names = [n for n in shapes if n.startswith(part + ".")]
+            size += write_weights(model / part, {n.removeprefix(part + "."): shapes.pop(n) for n in names})
+        size = (size + write_weights(model / main_part, shapes)) / 2**20
         asked = json.loads((model / "asked.json").read_text())
         first = None
         for weights in "stored", "stream":
