@@ -8,8 +8,8 @@
 #include "format/tensors/tensors.h"
 #include "graph/op.h"
 
-/* Adds every missing param of `graph` as zeros, for a caller that loads all of them. weft_store_init
- * would draw values that weft_weights_load replaces. */
+/* Adds every missing param of `graph` as zeros, for a caller that loads all of them.
+ * weft_store_init would draw values that weft_weights_load replaces. */
 weft_status weft_weights_reserve(weft_store *store, weft_graph *graph);
 /* Fills every param of `graph` whose name begins with `prefix` from `file`, which contains complete
  * tensors. Each rank reads its shard, converts floats to the store's type and dequantizes, a few
