@@ -287,7 +287,7 @@ static const char *part_of_file(const weft_stored_tensor *from, const weft_tenso
     return (uintptr_t)data % (uintptr_t)each ? NULL : data;
 }
 
-/* Bytes of the params of `g` that `store` lacks, without those that are offloaded. */
+/* Bytes of the params of `g` that `store` lacks, without offloaded ones. */
 static int64_t missing_bytes(weft_store *store, weft_graph *g)
 {
     int count;

@@ -8,7 +8,7 @@
 #include "format/tensors/tensors.h"
 #include "graph/op.h"
 
-/* Adds every missing param of `graph` as zeros, for a caller that loads all of them.
+/* Adds every missing param of `graph` as zeros, for a caller that loads each one.
  * weft_store_init would draw values that weft_weights_load replaces. */
 weft_status weft_weights_reserve(weft_store *store, weft_graph *graph);
 /* Fills every param of `graph` whose name begins with `prefix` from `file`, which contains complete

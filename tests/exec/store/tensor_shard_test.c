@@ -309,7 +309,7 @@ Test(part, names_in_files_tell_what_part_they_hold)
     cr_expect_eq(weft_remove_tree(folder), WEFT_OK);
 }
 
-/* Reserved params are not drawn: those of a graph that draws ones stay 0, and a state has its own
+/* Reserved params are not drawn: params whose initial value is 1 stay 0, and a state has its own
  * value. A param of another type in the store is an error. */
 Test(part, reserved_params_have_no_initial_values)
 {
