@@ -232,26 +232,40 @@ static const weft_named_config flux2_sizes[] = {
 
 /* Key mapping of latent diffusion's own files, for four levels, which the decoder counts from the
  * last. Attention matrices are stored as 1 x 1 convolutions. */
+#define ATTENTION_AND_NORM_NAMES \
+    {"mid.attn_1.norm",      "mid_block.attentions.0.group_norm"}, \
+    {"mid.attn_1.q",         "mid_block.attentions.0.to_q", 2},    \
+    {"mid.attn_1.k",         "mid_block.attentions.0.to_k", 2},    \
+    {"mid.attn_1.v",         "mid_block.attentions.0.to_v", 2},    \
+    {"mid.attn_1.proj_out",  "mid_block.attentions.0.to_out.0", 2}, \
+    {"norm_out",             "conv_norm_out"}
 static const weft_rename_rule original[] = {
     WEFT_LATENT_DIFFUSION_NAMES,
-    {"mid.attn_1.norm",      "mid_block.attentions.0.group_norm"},
-    {"mid.attn_1.q",         "mid_block.attentions.0.to_q", 2},
-    {"mid.attn_1.k",         "mid_block.attentions.0.to_k", 2},
-    {"mid.attn_1.v",         "mid_block.attentions.0.to_v", 2},
-    {"mid.attn_1.proj_out",  "mid_block.attentions.0.to_out.0", 2},
-    {"norm_out",             "conv_norm_out"},
+    ATTENTION_AND_NORM_NAMES,
 };
 static const weft_key_mapping mappings[] = {
     {"diffusers", "encoder.down_blocks.0.resnets.0.conv1.weight", NULL, 0},
     {"original", "decoder.up.0.block.0.conv1.weight", original, sizeof original / sizeof *original},
 };
 
+#define BATCH_NORM_NAMES \
+    {"bn.running_mean",        "latents_mean"},     \
+    {"bn.running_var",         "latents_variance"}, \
+    {"bn.num_batches_tracked", "latents_batches"}
 static const weft_rename_rule flux2_names[] = {
-    {"bn.running_mean",        "latents_mean"},
-    {"bn.running_var",         "latents_variance"},
-    {"bn.num_batches_tracked", "latents_batches"},
+    BATCH_NORM_NAMES,
+};
+/* Key mapping of Black Forest Labs' own file */
+static const weft_rename_rule flux2_original[] = {
+    BATCH_NORM_NAMES,
+    {"encoder.quant_conv",      "quant_conv"},
+    {"decoder.post_quant_conv", "post_quant_conv"},
+    WEFT_LATENT_DIFFUSION_NAMES,
+    ATTENTION_AND_NORM_NAMES,
 };
 static const weft_key_mapping flux2_mappings[] = {
+    {"original", "decoder.up.0.block.0.conv1.weight", flux2_original,
+     sizeof flux2_original / sizeof *flux2_original, .also = "bn.running_mean"},
     {"diffusers", "bn.running_mean", flux2_names, sizeof flux2_names / sizeof *flux2_names},
 };
 static const weft_port_row flux2_ports[WEFT_AUTOENCODER_PORTS] = {
