@@ -114,7 +114,8 @@ static weft_status add_param(converting *v, const char *name, const weft_stored_
     for (int i = 0; i < is.parts; i++)
         if (!strcmp(is.part[i], name))
             v->made[at].part[i] = t;
-    v->all += channels ? t->count / t->dim[1] * channels : t->count;
+    if (!is.copies || !strcmp(is.part[0], name))
+        v->all += channels ? t->count / t->dim[1] * channels : t->count;
     return WEFT_OK;
 }
 
@@ -258,11 +259,6 @@ static weft_status open_in(converting *v)
 {
     const weft_model_conversion *c = v->c;
     lists l = {0};
-    if (c->to != WEFT_TO_DIFFUSERS && weft_model_companion(c->model))
-        return weft_error(WEFT_MSG_FORMAT_UNSUPPORTED, WEFT_AT(.file = c->in, .key = "--to"),
-                          "weft does not write the authors' names of a %s with the folder \"%s\"; "
-                          "use --to diffusers",
-                          c->model->family->class_name, c->model->family->companion->folder);
     if (c->to != WEFT_TO_DIFFUSERS) {
         v->mapping = weft_key_mapping_named(c->model->family, v->graph, "", "original");
         if (!v->mapping)
@@ -376,6 +372,12 @@ out:
     return status;
 }
 
+/* Number of parts in the file that is written. */
+static int parts_written(const made *m)
+{
+    return m->is.copies ? 1 : m->is.parts;
+}
+
 /* Writes elements [first, first + count) of a part, with the adapters merged if any. */
 static weft_status put_part(converting *v, const char *name, const made *m, int p, float *merged,
                             int64_t first, int64_t count)
@@ -385,6 +387,51 @@ static weft_status put_part(converting *v, const char *name, const made *m, int 
     for (int64_t at = first; at < first + count; at += CHUNK)
         WEFT_TRY(put_chunk(v, name, m->dtype, merged + at,
                            first + count - at < CHUNK ? first + count - at : CHUNK));
+    return WEFT_OK;
+}
+
+/* Reads `count` elements of a part from `first` on, with the adapters merged if any. */
+static void read_part(const weft_stored_tensor *t, const float *merged, int64_t first,
+                      int64_t count, float *to)
+{
+    if (merged)
+        memcpy(to, merged + first, (size_t)count * sizeof *to);
+    else
+        weft_stored_read(t, first, count, to);
+}
+
+/* Compares two parts, of which the file that is written has one. */
+static weft_status compare_copies(const converting *v, const made *m, int p)
+{
+    float *merged[2] = {0}, *a = v->wide, *b = v->converted;
+    const weft_stored_tensor *const part[] = {m->part[0], m->part[p]};
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(merge(v, m, 0, &merged[0]));
+    WEFT_GO(merge(v, m, p, &merged[1]));
+    for (int64_t at = 0; at < part[0]->count; at += CHUNK) {
+        const int64_t here = part[0]->count - at < CHUNK ? part[0]->count - at : CHUNK;
+        read_part(part[0], merged[0], at, here, a);
+        read_part(part[1], merged[1], at, here, b);
+        if (memcmp(a, b, (size_t)here * sizeof *a) != 0) {
+            status = weft_error(WEFT_MSG_FORMAT_UNSUPPORTED,
+                                WEFT_AT(.file = v->c->in, .key = m->is.part[p]),
+                                "it differs from \"%s\", and the authors' file has one tensor for "
+                                "both, \"%s\"; use --to diffusers",
+                                m->is.part[0], m->is.name);
+            break;
+        }
+    }
+out:
+    weft_free(merged[0]);
+    weft_free(merged[1]);
+    return status;
+}
+
+static weft_status check_copies(const converting *v)
+{
+    for (int64_t i = 0; i < v->mades; i++)
+        for (int p = 1; v->made[i].is.copies && p < v->made[i].is.parts; p++)
+            WEFT_TRY(compare_copies(v, &v->made[i], p));
     return WEFT_OK;
 }
 
@@ -447,7 +494,7 @@ static weft_status put_made(converting *v, const made *m)
     if (m->channels)
         return put_widened(v, name, m);
     for (int i = 0; i < (m->is.interleaved ? 2 : 1); i++)
-        for (int p = 0; p < m->is.parts; p++)
+        for (int p = 0; p < parts_written(m); p++)
             WEFT_TRY(put_halves(v, name, m, p, m->is.interleaved ? i : -1));
     return WEFT_OK;
 }
@@ -462,7 +509,7 @@ static weft_status declare(const converting *v, const made *m)
     memcpy(dim, first->dim, (size_t)rank * sizeof *dim);
     if (m->channels)
         dim[1] = m->channels;
-    for (int p = 1; p < m->is.parts; p++)
+    for (int p = 1; p < parts_written(m); p++)
         dim[0] += m->part[p]->dim[0];
     for (int i = 0; i < m->is.ones && first->rank >= 2 && rank < WEFT_TENSORS_MAX_RANK; i++)
         dim[rank++] = 1;
@@ -515,7 +562,8 @@ static weft_status write_all(converting *v)
     v->wide = weft_calloc(CHUNK, sizeof *v->wide);
     v->converted = weft_calloc(CHUNK, sizeof *v->wide);
     WEFT_TRY(WEFT_ALLOCATED(v->wide && v->converted, "%s", c->in));
-    v->split = companion ? companion->folder : NULL;
+    v->split = companion && c->to == WEFT_TO_DIFFUSERS ? companion->folder : NULL;
+    WEFT_TRY(check_copies(v));
     weft_progress_begin(&v->progress, "convert", v->all >> 10, 0);
     WEFT_TRY(write_files(v, c->folder));
     if (v->split) {

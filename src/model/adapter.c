@@ -407,7 +407,7 @@ static weft_status add_parts(weft_adapter *a, const weft_adapter_targets *target
     for (int i = 0; i < targets->count; i++) {
         const weft_shape *s = &targets->part[i].shape;
         fits = fits && columns_of(s) == like.columns && !(targets->turned && rows_of(s) % 2);
-        rows += rows_of(s);
+        rows = targets->copies ? rows_of(s) : rows + rows_of(s);
     }
     if (!fits || rows * columns != tensor->count)
         return weft_error(WEFT_MSG_TENSOR_SHAPE, WEFT_AT(.file = tensor->file, .key = tensor->name),
@@ -423,7 +423,7 @@ static weft_status add_parts(weft_adapter *a, const weft_adapter_targets *target
         like.turned = targets->turned;
         like.rows = rows_of(&like.target.shape);
         a->delta[a->deltas++] = like;
-        like.first += like.rows;
+        like.first += targets->copies ? 0 : like.rows;
     }
     return WEFT_OK;
 }

@@ -208,6 +208,7 @@ static bool find_dotted(const weft_adapter_names *n, const char *module, const c
         return false;
     weft_key_mapping_choose(n->graph, n->scope, own_name, sizeof own_name);
     to->turned = weft_key_mapping_take_swapped(own_name);
+    to->copies = weft_key_mapping_take_copies(own_name);
     while (weft_key_mapping_part(own_name, to->count, name, sizeof name)) {
         if (to->count == WEFT_ADAPTER_PARTS || !find_param(n, name, &to->part[to->count]))
             return false;

@@ -41,6 +41,7 @@ typedef struct weft_adapter_targets {
     weft_adapter_target part[WEFT_ADAPTER_PARTS];
     int count;
     bool turned; /* the model swaps the halves of the rows */
+    bool copies; /* every part has all rows */
 } weft_adapter_targets;
 
 /* Finds modules by the names of one key mapping. */

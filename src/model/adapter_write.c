@@ -168,6 +168,12 @@ static weft_status make(writing *w, const weft_adapter_pair *p, const weft_key_m
     t.name[strlen(t.name) - strlen(".weight")] = '\0';
     if (is_made(w, t.name))
         return WEFT_OK;
+    if (t.copies)
+        return weft_error(WEFT_MSG_FORMAT_UNSUPPORTED,
+                          WEFT_AT(.file = w->file->folder, .key = p->module),
+                          "the authors' model has one layer, \"%s\", for this module and another "
+                          "one; use the format diffusers",
+                          t.name);
     w->mades++;
     weft_status_code status = WEFT_OK;
     if (t.parts > 1)

@@ -361,9 +361,9 @@ typedef struct weft_named_config {
 /* Renames parts of checkpoint keys. Rules apply in order. Each rule replaces every match of
  * `foreign_name` that is bounded by dots or by the ends of the key. "#" in `foreign_name` matches a
  * number, and the n-th "#" of `name` inserts the n-th number. Marks in `name`:
- *
  *   "{a,b,c}"   the foreign tensor is the concatenation of tensors a, b, c along dim 0
  *   "%{a,b}"    interleaved: the first halves of all tensors, then the second halves
+ *   "&{a,b}"    the model has the foreign tensor twice: a and b are equal
  *   "[a,b]"     the alternative that the model has
  *   "~"         the halves along dim 0 are swapped
  *   ""          at the beginning of a key: the model does not have the tensor */

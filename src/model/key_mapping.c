@@ -109,6 +109,11 @@ bool weft_key_mapping_take_interleaved(char *name)
     return take_mark(name, '%');
 }
 
+bool weft_key_mapping_take_copies(char *name)
+{
+    return take_mark(name, '&');
+}
+
 /* Writes alternative `index` of "before{a,b,c}after" to out. `pair` has the two brackets. */
 static bool choose(const char *name, const char *pair, int index, char *out, size_t size)
 {
@@ -286,6 +291,16 @@ static weft_status add_cut(const adoption *a, weft_tensors *to, const weft_store
                             t->rank > 0 ? t->dim[0] : 0, names);
 }
 
+/* Adds a tensor under every name in braces. */
+static weft_status add_copies(const adoption *a, weft_tensors *to, const weft_stored_tensor *t,
+                              const char *names)
+{
+    char name[700];
+    for (int i = 0; weft_key_mapping_part(names, i, name, sizeof name); i++)
+        WEFT_TRY(add(a, to, t, name, 0, t->rank > 0 ? t->dim[0] : 0, false));
+    return WEFT_OK;
+}
+
 static bool is_unused(const adoption *a, const char *name)
 {
     for (const char *const *part = a->mapping->unused; part && *part; part++)
@@ -311,6 +326,8 @@ static weft_status adopt_tensor(void *user, const weft_stored_tensor *t, weft_te
         return WEFT_OK;
     if (weft_key_mapping_take_interleaved(name))
         return add_interleaved(a, to, t, name);
+    if (weft_key_mapping_take_copies(name))
+        return add_copies(a, to, t, name);
     if (strchr(name, '{'))
         return add_cut(a, to, t, name);
     const bool turned = weft_key_mapping_take_swapped(name);
@@ -330,6 +347,7 @@ static bool read_as(const weft_key_mapping *d, const weft_graph *g, const char *
     weft_key_mapping_choose(a.graph, a.scope, own_name, sizeof own_name);
     foreign->turned = weft_key_mapping_take_swapped(own_name);
     foreign->interleaved = weft_key_mapping_take_interleaved(own_name);
+    foreign->copies = weft_key_mapping_take_copies(own_name);
     foreign->parts = 0;
     while (foreign->parts < WEFT_KEY_MAPPING_PARTS &&
            weft_key_mapping_part(own_name, foreign->parts, foreign->part[foreign->parts],
@@ -385,6 +403,7 @@ static void undo(undoing *u, int rule, const char *name, int replaced, int ones,
         snprintf(own_name, sizeof own_name, "%s", r->name);
         weft_key_mapping_take_swapped(own_name);
         weft_key_mapping_take_interleaved(own_name);
+        weft_key_mapping_take_copies(own_name);
         for (int i = 0; choose(own_name, "{}", i, one, sizeof one); i++)
             for (int k = 0; choose(one, "[]", k, alternative, sizeof alternative); k++) {
                 snprintf(made, sizeof made, "%s", name);

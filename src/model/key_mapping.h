@@ -21,6 +21,8 @@ bool weft_key_mapping_part(const char *name, int index, char *out, size_t size);
 bool weft_key_mapping_take_swapped(char *name);
 /* Like weft_key_mapping_take_swapped, for the mark of interleaved parts. */
 bool weft_key_mapping_take_interleaved(char *name);
+/* Like weft_key_mapping_take_swapped, for the mark of a tensor that the model has several times. */
+bool weft_key_mapping_take_copies(char *name);
 
 /* Replaces the mark "[a,b]" in name[size] by the alternative that is a parameter of `g`. Names
  * in `g` begin with `scope`. If neither is a parameter, takes the first. */
@@ -51,6 +53,7 @@ typedef struct weft_foreign_tensor {
     int parts;
     bool turned;      /* the halves of the rows are swapped */
     bool interleaved; /* the first halves of all parts, then the second halves */
+    bool copies;      /* every part is the whole tensor */
     int ones;         /* trailing dims of 1 that the model's matrix lacks */
     bool channels;    /* the model's vector of C elements has the sizes (1,C,1,1) */
 } weft_foreign_tensor;

@@ -187,6 +187,14 @@ def cosmos2(n):
     return "net." + n
 
 
+def cosmos_transfer(n):
+    """The branch shares the embedders of the transformer, of which diffusers has a copy in the branch."""
+    own = n.removeprefix("controlnet.")
+    if own == n or own.startswith("control_blocks."):
+        return cosmos2(own)
+    return "net.control_embedder.proj.1.weight" if own == "patch_embed.proj.weight" else cosmos2(own.replace("patch_embed_base", "patch_embed"))
+
+
 def sana_video(n):
     n = sub(n, (r"^patch_embedding", "x_embedder.proj"), (r"^caption_projection\.linear_", "y_embedder.y_proj.fc"), (r"^caption_norm", "attention_y_norm"),
             (r"^time_embed\.emb\.timestep_embedder\.linear_1", "t_embedder.mlp.0"), (r"^time_embed\.emb\.timestep_embedder\.linear_2", "t_embedder.mlp.2"),
@@ -372,6 +380,11 @@ def sat(n):
     return "model.diffusion_model." + n
 
 
+def flux2_vae(n):
+    n = ldm_vae(n).removeprefix("first_stage_model.")
+    return sub(n, (r"^quant_conv", "encoder.quant_conv"), (r"^post_quant_conv", "decoder.post_quant_conv"))
+
+
 def video_ldm_vae(n):
     n = sub(n, (r"mid_block\.resnets\.0", "mid.block_1"), (r"mid_block\.resnets\.1", "mid.block_2"), (r"conv_shortcut", "nin_shortcut"),
             (r"down_blocks\.(\d)\.resnets", r"down.\1.block"), (r"down_blocks\.(\d)\.downsamplers\.0", r"down.\1.downsample"))
@@ -386,6 +399,9 @@ def comfy_hunyuan_vae(n):
 
 
 TINY_DIT = {"num_attention_heads": 2, "attention_head_dim": 16}
+COSMOS25 = {**TINY_DIT, "text_embed_dim": 20, "adaln_lora_dim": 6, "max_size": [8, 16, 12], "extra_pos_embed_type": None,
+            "use_crossattn_projection": True, "crossattn_proj_in_channels": 28, "encoder_hidden_states_channels": 20,
+            "img_context_dim_in": 10, "img_context_dim_out": 32}
 TINY_CONNECTORS = {f"{stream}_connector_{key}": value for stream in ("video", "audio")
                    for key, value in (("num_attention_heads", 2), ("attention_head_dim", 6), ("num_learnable_registers", 8))}
 TINY_VOCODER = {"in_channels": 8, "hidden_channels": 16, "upsample_kernel_sizes": [7, 4], "upsample_factors": [3, 2],
@@ -444,6 +460,9 @@ FAMILIES = {
     "cosmos25": (cosmos2, {"_class_name": "CosmosTransformer3DModel", **TINY_DIT, "num_layers": 2, "text_embed_dim": 20,
                            "adaln_lora_dim": 6, "max_size": [8, 16, 12], "extra_pos_embed_type": None, "use_crossattn_projection": True,
                            "crossattn_proj_in_channels": 28, "encoder_hidden_states_channels": 20}),
+    "cosmos_transfer": (cosmos_transfer, {
+        "_class_name": "CosmosTransformer3DModel", **COSMOS25, "in_channels": 5, "out_channels": 4, "controlnet_block_every_n": 2,
+        "controlnet": {**COSMOS25, "n_controlnet_blocks": 2, "in_channels": 10, "latent_channels": 6, "model_channels": 32}, "num_layers": 3}),
     "sana_video": (sana_video, {"_class_name": "SanaVideoTransformer3DModel", "num_attention_heads": 2, "attention_head_dim": 12,
                                 "num_cross_attention_heads": 2, "cross_attention_head_dim": 12, "cross_attention_dim": 24, "caption_channels": 10,
                                 "num_layers": 2, "in_channels": 4, "out_channels": 4, "mlp_ratio": 1.5}),
@@ -497,6 +516,8 @@ FAMILIES = {
                                "rope_axes_dim": [4, 6, 6], "enable_text_cross_attention_dual": True, "enable_text_cross_attention_single": True}),
     "sd_vae": (ldm_vae, {"_class_name": "AutoencoderKL", "block_out_channels": [8, 16, 24, 24], "layers_per_block": 2,
                          "norm_num_groups": 4}),
+    "flux2_vae": (flux2_vae, {"_class_name": "AutoencoderKLFlux2", "block_out_channels": [8, 16, 24, 24], "layers_per_block": 1,
+                              "latent_channels": 4, "norm_num_groups": 4}),
     "sd_unet": (ldm_unet, {"_class_name": "UNet2DConditionModel", "sample_size": 8, "block_out_channels": [8, 12, 16, 16],
                            "norm_num_groups": 4, "cross_attention_dim": 10, "attention_head_dim": 2}),
 }
@@ -528,6 +549,9 @@ def merged(shape, data, up, down, scale):
 RANK, ALPHA = 2, 4
 
 
+COPY = 90  # index of a layer whose module of theirs is another layer's, too
+
+
 def make_adapters(folder, truth, theirs_of):
     """LoRA of each linear layer in the names of diffusers, ComfyUI and kohya, and the merged weights."""
     own, modules, out = {}, {}, {}
@@ -537,20 +561,21 @@ def make_adapters(folder, truth, theirs_of):
         if len(shape) != 2 or not name.endswith(".weight") or (isinstance(new, tuple) and len(new) > 2):
             continue
         module = re.sub(r"^(model\.diffusion_model|net)\.", "", (new[0] if isinstance(new, tuple) else new)[:-len(".weight")])
-        modules.setdefault(module, {})[new[1] if isinstance(new, tuple) else 0] = (name, shape, data)
+        parts = modules.setdefault(module, {})
+        parts[new[1] if isinstance(new, tuple) else COPY * len(parts)] = (name, shape, data)
     comfy, kohya = {}, {}
     for module, parts in modules.items():
         columns, ups = parts[min(parts)][1][1], []
         down = [(i * 3 % 5 - 2) / 16 for i in range(RANK * columns)]
         for i in sorted(parts):
             name, shape, data = parts[i]
-            up = [((r + i) * 5 % 7 - 3) / 8 for r in range(RANK * shape[0])]
+            up = [((r + i % COPY) * 5 % 7 - 3) / 8 for r in range(RANK * shape[0])]
             out["merged_plain." + name] = merged(shape, data, up, down, 1)
             out["merged_alpha." + name] = merged(shape, data, up, down, ALPHA / RANK)
             own[f"transformer.{name[:-7]}.lora_A.weight"] = ([RANK, columns], f32(down))
             own[f"transformer.{name[:-7]}.lora_B.weight"] = ([shape[0], RANK], f32(up))
             half = len(up) // 2 if "~" in module else 0
-            ups += up[half:] + up[:half]
+            ups += up[half:] + up[:half] if i < COPY else []
         module, flat = module.replace("~", ""), module.replace("~", "").replace(".", "_")
         down, up = ([RANK, columns], f32(down)), ([len(ups) // RANK, RANK], f32(ups))
         comfy.update({f"diffusion_model.{module}.lora_A.weight": down, f"diffusion_model.{module}.lora_B.weight": up})
@@ -593,14 +618,16 @@ def make(weft, key, theirs_of, config):
             data = data[len(data) // 2:] + data[:len(data) // 2]
         if key == "wan_animate" and re.search(r"net_app\..*\.bias$", new):
             shape = [1] + shape + [1, 1]
-        if key == "sd_vae" and re.search(r"attn_1\.(q|k|v|proj_out)\.weight", new):
+        if key in ("sd_vae", "flux2_vae") and re.search(r"attn_1\.(q|k|v|proj_out)\.weight", new):
             shape = shape + [1, 1]
         if key == "dc_ae" and re.search(r"(qkv|proj)\.conv\.weight", new):
             shape = shape + [1, 1]
         if key == "hunyuan_vae" and re.search(r"attn_1\.(q|k|v|proj_out)\.weight", new):
             shape = shape + [1, 1, 1]
-        assert new not in theirs, name
-        theirs[new] = (shape, data)
+        assert new not in theirs or key == "cosmos_transfer", name
+        theirs.setdefault(new, (shape, data))
+        if key == "cosmos_transfer":
+            truth["param." + name] = theirs[new]
     for name, parts in fused.items():
         parts = [parts[i] for i in sorted(parts)]
         theirs[name] = ([sum(s[0] for s, _ in parts)] + parts[0][0][1:], b"".join(d for _, d in parts))
@@ -613,6 +640,9 @@ def make(weft, key, theirs_of, config):
             theirs[filter] = ([1, 1, 2, 2, 2], bytes(32))
         for filter in "encoder.wavelet_transform_l1.aa", "decoder.inverse_wavelet_transform_l1.dd":
             theirs[filter] = ([1, 1, 2, 2], bytes(16))
+    if key == "flux2_vae":  # mean and variance of the latents
+        for theirs_name, name in ("bn.running_mean", "latents_mean"), ("bn.running_var", "latents_variance"):
+            theirs[theirs_name] = truth["param." + name] = ([16], f32([1 + i / 8 for i in range(16)]))
     if key == "opensora_vae":  # values of the config
         theirs |= {name: ([1, 4, 1, 1, 1], bytes(16)) for name in ("scale", "shift")}
     if key == "suv":  # layers of the last block's text, which have no effect
@@ -624,6 +654,8 @@ def make(weft, key, theirs_of, config):
         theirs["loss.discriminator.weight"] = ([4], bytes(16))
     if key.startswith("cosmos"):  # what is beside the model's
         theirs["net.pos_embedder.seq"] = ([4], bytes(16))
+    if key == "cosmos_transfer":  # state of layers that keep their activations in 8 bits
+        theirs["net.blocks.0.self_attn.q_norm._extra_state"] = ([4], bytes(16))
     if key == "cosmos1":
         theirs["net.logvar.1.weight"] = ([1, 4], bytes(16))
     if key == "cosmos2":

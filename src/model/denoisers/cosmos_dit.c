@@ -293,37 +293,54 @@ static const weft_port_row ports[] = {
     {WEFT_PORT_PREDICTION, true,  "sample"},
 };
 
-/* Key mapping of Predict2's own files. */
+/* Names that the own files of Predict2 and Transfer 2.5 share. The dropped tensors are computed, or
+ * count the training. */
+#define SECOND_NAMES                                         \
+    {"pos_embedder",                  ""},                   \
+    {"accum_image_sample_counter",    ""},                   \
+    {"accum_video_sample_counter",    ""},                   \
+    {"accum_iteration",               ""},                   \
+    {"accum_train_in_hours",          ""},                   \
+    {"blocks",                        "transformer_blocks"}, \
+    {"adaln_modulation_self_attn.1",  "norm1.linear_1"},     \
+    {"adaln_modulation_self_attn.2",  "norm1.linear_2"},     \
+    {"adaln_modulation_cross_attn.1", "norm2.linear_1"},     \
+    {"adaln_modulation_cross_attn.2", "norm2.linear_2"},     \
+    {"adaln_modulation_mlp.1",        "norm3.linear_1"},     \
+    {"adaln_modulation_mlp.2",        "norm3.linear_2"},     \
+    {"self_attn",                     "attn1"},              \
+    {"cross_attn",                    "attn2"},              \
+    {"q_proj",                        "to_q"},               \
+    {"k_proj",                        "to_k"},               \
+    {"v_proj",                        "to_v"},               \
+    {"output_proj",                   "to_out.0"},           \
+    {"q_norm",                        "norm_q"},             \
+    {"k_norm",                        "norm_k"},             \
+    {"mlp.layer1",                    "ff.net.0.proj"},      \
+    {"mlp.layer2",                    "ff.net.2"},           \
+    {"final_layer.adaln_modulation.1", "norm_out.linear_1"}, \
+    {"final_layer.adaln_modulation.2", "norm_out.linear_2"}, \
+    {"final_layer.linear",            "proj_out"}
 static const weft_rename_rule original[] = {
-    {"pos_embedder",                  ""}, /* computed */
-    {"accum_image_sample_counter",    ""},
-    {"accum_video_sample_counter",    ""},
-    {"accum_iteration",               ""},
-    {"accum_train_in_hours",          ""},
-    {"t_embedder.1",                  "time_embed.t_embedder"},
-    {"t_embedding_norm",              "time_embed.norm"},
-    {"blocks",                        "transformer_blocks"},
-    {"adaln_modulation_self_attn.1",  "norm1.linear_1"},
-    {"adaln_modulation_self_attn.2",  "norm1.linear_2"},
-    {"adaln_modulation_cross_attn.1", "norm2.linear_1"},
-    {"adaln_modulation_cross_attn.2", "norm2.linear_2"},
-    {"adaln_modulation_mlp.1",        "norm3.linear_1"},
-    {"adaln_modulation_mlp.2",        "norm3.linear_2"},
-    {"self_attn",                     "attn1"},
-    {"cross_attn",                    "attn2"},
-    {"q_proj",                        "to_q"},
-    {"k_proj",                        "to_k"},
-    {"v_proj",                        "to_v"},
-    {"output_proj",                   "to_out.0"},
-    {"q_norm",                        "norm_q"},
-    {"k_norm",                        "norm_k"},
-    {"mlp.layer1",                    "ff.net.0.proj"},
-    {"mlp.layer2",                    "ff.net.2"},
-    {"x_embedder.proj.1",             "patch_embed.proj"},
-    {"final_layer.adaln_modulation.1", "norm_out.linear_1"},
-    {"final_layer.adaln_modulation.2", "norm_out.linear_2"},
-    {"final_layer.linear",            "proj_out"},
+    SECOND_NAMES,
+    {"t_embedder.1",      "time_embed.t_embedder"},
+    {"t_embedding_norm",  "time_embed.norm"},
+    {"x_embedder.proj.1", "patch_embed.proj"},
 };
+/* Transfer 2.5: one file with the control branch, which uses the embedders of the transformer. The
+ * branch of the model has embedders of its own. */
+static const weft_rename_rule transfer[] = {
+    SECOND_NAMES,
+    {"control_blocks",          "controlnet.control_blocks"},
+    {"control_embedder.proj.1", "controlnet.patch_embed.proj"},
+    {"t_embedder.1",      "&{time_embed.t_embedder,controlnet.time_embed.t_embedder}"},
+    {"t_embedding_norm",  "&{time_embed.norm,controlnet.time_embed.norm}"},
+    {"x_embedder.proj.1", "&{patch_embed.proj,controlnet.patch_embed_base.proj}"},
+    {"crossattn_proj",    "&{crossattn_proj,controlnet.crossattn_proj}"},
+    {"img_context_proj",  "&{img_context_proj,controlnet.img_context_proj}"},
+};
+/* state of the authors' quantized layers */
+static const char *const unused[] = {"._extra_state", NULL};
 /* Key mapping of Cosmos 1.0's own files: a block is a list of three layers. */
 static const weft_rename_rule original1[] = {
     {"pos_embedder", ""}, /* computed */
@@ -354,8 +371,10 @@ static const weft_rename_rule original1[] = {
 };
 static const weft_key_mapping mappings[] = {
     {"diffusers", "transformer_blocks.0.norm1.linear_1.weight", NULL, 0},
+    {"original", "control_embedder.proj.1.weight", transfer, sizeof transfer / sizeof *transfer,
+     .also = "blocks.0.adaln_modulation_cross_attn.1.weight", .unused = unused},
     {"original", "blocks.0.adaln_modulation_cross_attn.1.weight", original,
-     sizeof original / sizeof *original},
+     sizeof original / sizeof *original, .unused = unused},
     {"original", "blocks.block0.blocks.0.block.attn.to_q.0.weight", original1,
      sizeof original1 / sizeof *original1},
 };
