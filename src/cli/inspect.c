@@ -10,10 +10,13 @@
 
 static const weft_option options[] = {
     {"--batch-size", "N", "1", "samples in a step (of all ranks together)", WEFT_ALSO("--batch")},
-    {"--frames", "N", "81", "frames of the video, as the autoencoder needs (Wan: 1 + 4 n)"},
+    {"--frames", "N", "81",
+     "frames of the video, as the autoencoder needs (Wan: 1 + 4 n); by default the nearest number "
+     "that it takes, or the usual number of the model (images: 1)"},
     {"--height", "N", "480", "rows of the video"},
     {"--width", "N", "832", "columns of the video"},
-    {"--text-tokens", "N", "512", "text tokens per sample", WEFT_ALSO("--text")},
+    {"--text-tokens", "N", "512",
+     "text tokens per sample; by default as in the pipeline, at most 512", WEFT_ALSO("--text")},
     {"--recompute", "PATTERN", NULL,
      "recompute matching scopes or ops in the backward; '*' matches any text", .repeated = true},
     {"--mesh", "AXES", "", "mesh of the rank, e.g. dp=2,tp=4"},
@@ -71,6 +74,8 @@ static weft_status inspect_model(const weft_args *args, const char *path)
     weft_inspect_model_options o = {.latents = weft_args_flag(args, "--latent-size"),
                                     .train = weft_args_flag(args, "--training-step"),
                                     .tensors = weft_args_flag(args, "--tensors"),
+                                    .frames_given = weft_args_flag(args, "--frames"),
+                                    .text_given = weft_args_flag(args, "--text-tokens"),
                                     .graph = weft_args_flag(args, "--graph"),
                                     .json = weft_args_flag(args, "--json"),
                                     .bf16 = weft_args_flag(args, "--bf16"),

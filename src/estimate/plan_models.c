@@ -74,7 +74,7 @@ weft_status weft_plan_model_graph(const char *name, int64_t frames, int64_t heig
     weft_model model, encoder;
     weft_model_size size = {.batch = 1, .text = 512};
     WEFT_TRY(weft_model_open_as(name, WEFT_ROLE_DENOISER, &model));
-    WEFT_TRY(weft_model_default(model.family->autoencoder, &encoder));
+    WEFT_TRY(weft_model_default_autoencoder(&model, &encoder));
     const weft_grid pixels = weft_model_grid(&encoder), patch = weft_model_grid(&model);
     size.frames = patches(divide_up(frames - pixels.causal, pixels.factor[0]) + pixels.causal,
                           patch.factor[0]);

@@ -28,6 +28,26 @@ typedef struct request {
 
 /* ---- the graph ----------------------------------------------------------------------------- */
 
+/* Returns the frames of a video whose number is not given: the family's, or one near `frames` that
+ * the autoencoder takes. */
+static int64_t default_frames(const weft_family *family, const weft_grid *grid, int64_t frames)
+{
+    return family->frames ? family->frames : weft_grid_nearest_frames(grid, frames);
+}
+
+/* Returns the tokens of a text whose number is not given: as in the pipeline, at most `text`. */
+static int64_t default_text(const weft_model *model, int64_t text)
+{
+    const weft_family *f = model->family;
+    for (int i = 0; i < f->text_encoders; i++) {
+        const weft_text_encoder_row *row = &f->text_encoder[i];
+        if (row->text == WEFT_PORT_TEXT && row->length && row->length < text &&
+            (!row->fits || row->fits(model->config)))
+            return row->length;
+    }
+    return text;
+}
+
 /* Sets *size to the video's size in the model's unit: pixels or latents. A denoiser uses the
  * autoencoder of its pipeline, else the one its family was published with. */
 static weft_status model_size(const request *r, const weft_model *model, weft_model_size *size)
@@ -43,12 +63,16 @@ static weft_status model_size(const request *r, const weft_model *model, weft_mo
     if (model->family->role != WEFT_ROLE_DENOISER || r->o->latents)
         return WEFT_OK;
     char rule[32];
+    if (!r->o->text_given)
+        size->text = default_text(model, size->text);
     if (r->autoencoder.family) {
         grid = weft_model_grid(&r->autoencoder);
     } else {
-        WEFT_TRY(weft_model_default(model->family->autoencoder, &autoencoder));
+        WEFT_TRY(weft_model_default_autoencoder(model, &autoencoder));
         grid = weft_model_grid(&autoencoder);
     }
+    if (!r->o->frames_given)
+        size->frames = default_frames(model->family, &grid, size->frames);
     if (!weft_grid_takes_frames(&grid, size->frames))
         return weft_error(WEFT_MSG_VIDEO_SIZE,
                           WEFT_AT(.key = "--frames", WEFT_NUMBER(size->frames)),
@@ -63,7 +87,9 @@ static weft_status model_size(const request *r, const weft_model *model, weft_mo
                           "x%" PRId64 " pixels, the "
                           "blocks of the autoencoder",
                           size->height, size->width, grid.factor[1], grid.factor[2]);
-    size->frames = weft_grid_latent_frames(&grid, size->frames);
+    /* whole patches, as pipelines pad the latents (CogVideoX 1.5) */
+    const int64_t patch = weft_model_grid(model).factor[0];
+    size->frames = (weft_grid_latent_frames(&grid, size->frames) + patch - 1) / patch * patch;
     size->height /= grid.factor[1];
     size->width /= grid.factor[2];
     return WEFT_OK;

@@ -10,6 +10,8 @@
 typedef struct weft_inspect_model_options {
     weft_model_size video;        /* pixels; latents with `latents` */
     bool latents;                 /* sizes are in latents */
+    bool frames_given;            /* false: video.frames is adapted to the model */
+    bool text_given;              /* the same for video.text */
     bool train;                   /* a training step: forward, backward, optimizer */
     bool tensors;                 /* print only names, types and sizes of the parameters */
     bool graph;                   /* print the graph */

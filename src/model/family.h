@@ -641,6 +641,11 @@ struct weft_family {
     const char *times_key;
     /* denoisers: class or size name of the published models' autoencoder */
     const char *autoencoder;
+    const char *(*autoencoder_of)(const void *config); /* replaces `autoencoder`. NULL: none */
+    int64_t frames; /* denoisers: usual number of frames, if below 81. 0: no such number */
+    /* Denoisers: maximum frames of a video that the published pipeline generates in one piece; 0:
+     * any number. NULL: any number */
+    int64_t (*piece)(const void *config);
     bool clamps;            /* autoencoders: the reference's forward() clamps its output */
     bool packs;             /* denoisers: accepts weft_ports.packed without image tokens */
     const char *marks[2];   /* fields that identify the family if "_class_name" is absent */

@@ -467,6 +467,13 @@ weft_status weft_model_default(const char *name, weft_model *model)
     return status;
 }
 
+weft_status weft_model_default_autoencoder(const weft_model *denoiser, weft_model *autoencoder)
+{
+    const weft_family *f = denoiser->family;
+    return weft_model_default(
+        f->autoencoder_of ? f->autoencoder_of(denoiser->config) : f->autoencoder, autoencoder);
+}
+
 /* Role of the models of a pipeline folder, such as vae, transformer or text_encoder_2. -1: none. */
 static int role_of_folder(const char *path)
 {

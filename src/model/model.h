@@ -24,6 +24,8 @@ weft_status weft_model_read_as(const char *class_name, const json_t *json,
                                const weft_config_locations *locations, weft_model *model);
 /* Sets *model to a model of the class with every field at its default, or to a published size. */
 weft_status weft_model_default(const char *name, weft_model *model);
+/* Sets *autoencoder to the one that the denoiser's family was published with. */
+weft_status weft_model_default_autoencoder(const weft_model *denoiser, weft_model *autoencoder);
 /* Opens a model. `path` is a config.json, its folder, or the name of a published size. */
 weft_status weft_model_open(const char *path, weft_model *model);
 /* Like weft_model_open. Returns an error that names the model's role if the role is not `role`. Of

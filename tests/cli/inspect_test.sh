@@ -139,6 +139,37 @@ refuse model-config file=many.json key=num_layers 'text~=2000000000 is not from 
 mkdir -p run/model
 refuse model-not-found file=run text~=run/model -- model run
 
+# Every published denoiser has a size by default that it takes. Other sizes need the option.
+every_published_size_has_a_default() {
+    python3 -S - "$SRC/src/model/denoisers" >sizes.txt <<'PY'
+import glob, re, sys
+for path in sorted(glob.glob(sys.argv[1] + "/*.c")):
+    for table in re.findall(r"weft_named_config \w*\[\] = \{.*?\n\};", open(path).read(), re.S):
+        print(*re.findall(r'^    \{"([a-z0-9.-]+)"', table, re.M), sep="\n")
+PY
+    [ "$(wc -l <sizes.txt)" -gt 60 ] || fail "$(wc -l <sizes.txt) sizes"
+    local size
+    while read -r size; do
+        case $size in # positions of one size only
+        uvit-*) set -- --height 256 --width 256 --text-tokens 77 ;;
+        cogvideox-5b-i2v) set -- --frames 49 --width 720 ;;
+        *) set -- ;;
+        esac
+        "$WEFT" inspect model "$size" --top 0 "$@" >out 2>err || fail_with err "$size"
+    done <sizes.txt
+    # an image; the nearest number of frames to 81; frames, height and width of each family's autoencoder
+    for size in "flux2-dev 1 x 1 x 30 x 52" "latte-1 1 x 16 x 60 x 104" "sd1 1 x 1 x 60 x 104" "cogvideox1.5-5b 1 x 22 x 60 x 104" "stdit3-xl 1 x 25 x 60 x 104" "ltx-2-19b 1 x 11 x 15 x 26" \
+        "cosmos1-7b 1 x 11 x 60 x 104" "cosmos-transfer2.5-2b 1 x 21 x 60 x 104"; do
+        "$WEFT" inspect model "${size%% *}" --top 0 >out || fail "${size%% *}"
+        grep -q "sample size *${size#* } (latents)" out || { cat out; fail "$size"; }
+    done
+    "$WEFT" inspect model flux2-dev --frames 81 >out 2>err && fail "81 frames of flux2-dev are accepted"
+    has_message err model-shape text~=81 || fail_with err "the message"
+    "$WEFT" inspect model stdit3-xl --frames 81 >out 2>err && fail "81 frames of stdit3-xl are accepted"
+    has_message err video-size key=--frames value=81 || fail_with err "the message"
+}
+check every_published_size_has_a_default
+
 # Names, types and sizes of every parameter, of a file and of a published size.
 every_tensor_is_listed() {
     "$WEFT" inspect model small.json --tensors >small.txt || fail "--tensors"

@@ -128,7 +128,7 @@ for axis in dp fsdp; do
 done
 check causal_wan_guided_by_ranks_of_cfg by_ranks causal_wan guided --parallel cfg=2
 # Families whose generation has no test of ranks of its own.
-for name in wan_vace hunyuan15 framepack skyreels chronoedit cosmos25 cosmos25_transfer kandinsky5 sana qwen_image flux2 chroma z_image; do
+for name in wan_vace hunyuan15 framepack skyreels chronoedit cosmos25 cosmos25_transfer kandinsky5 sana latte qwen_image flux2 chroma z_image; do
     for axis in tp cp; do check "${name}_by_ranks_of_$axis" by_ranks $name "" --parallel $axis=2; done
     [ $name != sana ] || continue # linear attention has no keys
     check "${name}_by_ranks_of_ring" by_ranks $name "" --parallel cp=2 --parallel context=ring

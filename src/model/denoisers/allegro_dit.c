@@ -355,6 +355,7 @@ const weft_family weft_family_allegro_dit = {
     .scope = "transformer", .stem = "diffusion_pytorch_model",
     .cache = caches, .caches = sizeof caches / sizeof *caches,
     .library = "diffusers", .pipeline = "AllegroPipeline",
+    .autoencoder = "AutoencoderKLAllegro",
     .marks = {"interpolation_scale_t", "caption_channels"},
     .config_bytes = sizeof(allegro), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,

@@ -461,6 +461,7 @@ const weft_family weft_family_cogvideox_dit = {
     .scope = "transformer", .stem = "diffusion_pytorch_model",
     .cache = caches, .caches = sizeof caches / sizeof *caches,
     .library = "diffusers", .pipeline = "CogVideoXPipeline",
+    .autoencoder = "AutoencoderKLCogVideoX",
     .image_pipeline = "CogVideoXImageToVideoPipeline",
     .marks = {"use_rotary_positional_embeddings", "time_embed_dim"},
     .config_bytes = sizeof(cogvideox), .field = fields, .fields = sizeof fields / sizeof *fields,

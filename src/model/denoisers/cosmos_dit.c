@@ -410,6 +410,18 @@ static const weft_feature_cache_row caches[] = {
     {NULL, 0, WEFT_SIGNAL_BLOCK, {0}, 0.08, 0.16, 0},
 };
 
+static const char *autoencoder_of(const void *config)
+{
+    const cosmos *c = config;
+    return c->net.pos_embed == WEFT_COSMOS_POS_EMBED_LEARNED ? "AutoencoderKLCosmos"
+                                                             : "AutoencoderKLWan";
+}
+/* The pipeline of Transfer 2.5 makes longer videos in chunks (num_frames_per_chunk). */
+static int64_t piece(const void *config)
+{
+    return has_branch(config) ? 93 : 0;
+}
+
 static const weft_companion companion = {"controlnet", "controlnet_block_every_n",
                                          &weft_family_cosmos_control};
 
@@ -418,6 +430,7 @@ const weft_family weft_family_cosmos_dit = {
     .scope = "transformer", .stem = "diffusion_pytorch_model",
     .cache = caches, .caches = sizeof caches / sizeof *caches,
     .library = "diffusers", .pipeline = "CosmosTextToWorldPipeline",
+    .autoencoder_of = autoencoder_of, .piece = piece,
     .pipeline_of = pipeline_of,
     .marks = {"adaln_lora_dim", "rope_scale"}, .companion = &companion,
     .config_bytes = sizeof(cosmos), .field = fields, .fields = sizeof fields / sizeof *fields,

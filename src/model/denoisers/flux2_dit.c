@@ -457,7 +457,7 @@ const weft_family weft_family_flux2_dit = {
     .scope = "transformer", .stem = "diffusion_pytorch_model",
     .cache = caches, .caches = sizeof caches / sizeof *caches,
     .library = "diffusers", .pipeline = "Flux2Pipeline", .pipeline_of = pipeline_of,
-    .autoencoder = "AutoencoderKLFlux2",
+    .autoencoder = "AutoencoderKLFlux2", .frames = 1,
     .marks = {"timestep_guidance_channels", "num_single_layers"},
     .config_bytes = sizeof(flux2), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,

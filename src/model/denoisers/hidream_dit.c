@@ -416,7 +416,8 @@ static const weft_text_encoder_row text_encoders[] = {
 const weft_family weft_family_hidream_dit = {
     .class_name = "HiDreamImageTransformer2DModel", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
-    .library = "diffusers", .pipeline = "HiDreamImagePipeline", .autoencoder = "AutoencoderKL",
+    .library = "diffusers", .pipeline = "HiDreamImagePipeline", .autoencoder = "flux-vae",
+    .frames = 1,
     .marks = {"num_routed_experts", "llama_layers"},
     .config_bytes = sizeof(hidream), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,

@@ -344,7 +344,7 @@ static const weft_key_mapping mappings[] = {
 };
 
 static const weft_text_encoder_row text_encoders[] = {
-    {"text_encoder", "tokenizer", WEFT_PORT_TEXT, WEFT_PORT_TEXT_MASK},
+    {"text_encoder", "tokenizer", WEFT_PORT_TEXT, WEFT_PORT_TEXT_MASK, .length = 77},
     {"text_encoder_2", "tokenizer_2", WEFT_PORT_TEXT2, WEFT_PORT_TEXT2_MASK},
 };
 
@@ -352,6 +352,7 @@ const weft_family weft_family_hunyuan_dit = {
     .class_name = "HunyuanDiT2DModel", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
     .library = "diffusers", .pipeline = "HunyuanDiTPipeline",
+    .autoencoder = "sdxl-vae", .frames = 1,
     .marks = {"cross_attention_dim_t5", "text_len_t5"},
     .config_bytes = sizeof(hunyuan_dit), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,

@@ -561,6 +561,7 @@ const weft_family weft_family_hunyuan_video_dit = {
     .scope = "transformer", .stem = "diffusion_pytorch_model",
     .cache = caches, .caches = sizeof caches / sizeof *caches,
     .library = "diffusers", .pipeline = "HunyuanVideoPipeline",
+    .autoencoder = "AutoencoderKLHunyuanVideo",
     .image_pipeline = "HunyuanVideoImageToVideoPipeline",
     .marks = {"num_refiner_layers", "num_single_layers"},
     .config_bytes = sizeof(hunyuan), .field = fields, .fields = sizeof fields / sizeof *fields,

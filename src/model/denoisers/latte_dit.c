@@ -277,6 +277,7 @@ const weft_family weft_family_latte_dit = {
     .scope = "transformer", .stem = "diffusion_pytorch_model",
     .cache = caches, .caches = sizeof caches / sizeof *caches,
     .library = "diffusers", .pipeline = "LattePipeline",
+    .autoencoder = "sd-vae", .frames = 16,
     .marks = {"video_length", "caption_channels"},
     .config_bytes = sizeof(latte), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,

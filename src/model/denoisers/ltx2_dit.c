@@ -688,6 +688,7 @@ const weft_family weft_family_ltx2_dit = {
     .class_name = "LTX2VideoTransformer3DModel", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
     .library = "diffusers", .pipeline = "LTX2Pipeline",
+    .autoencoder = "AutoencoderKLLTX2Video",
     .image_pipeline = "LTX2ImageToVideoPipeline",
     .marks = {"audio_in_channels", "audio_scale_factor"},
     .config_bytes = sizeof(ltx2), .field = fields, .fields = sizeof fields / sizeof *fields,

@@ -311,6 +311,7 @@ const weft_family weft_family_ltx_dit = {
     .scope = "transformer", .stem = "diffusion_pytorch_model",
     .cache = caches, .caches = sizeof caches / sizeof *caches,
     .library = "diffusers", .pipeline = "LTXPipeline",
+    .autoencoder = "AutoencoderKLLTXVideo",
     .image_pipeline = "LTXImageToVideoPipeline",
     .marks = {"attention_out_bias", "caption_channels"},
     .config_bytes = sizeof(ltx), .field = fields, .fields = sizeof fields / sizeof *fields,

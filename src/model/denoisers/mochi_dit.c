@@ -401,6 +401,7 @@ const weft_family weft_family_mochi_dit = {
     .scope = "transformer", .stem = "diffusion_pytorch_model",
     .cache = caches, .caches = sizeof caches / sizeof *caches,
     .library = "diffusers", .pipeline = "MochiPipeline",
+    .autoencoder = "AutoencoderKLMochi",
     .marks = {"pooled_projection_dim", "max_sequence_length"},
     .config_bytes = sizeof(mochi), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,

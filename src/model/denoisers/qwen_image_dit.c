@@ -330,7 +330,7 @@ const weft_family weft_family_qwen_image_dit = {
     .scope = "transformer", .stem = "diffusion_pytorch_model",
     .cache = caches, .caches = sizeof caches / sizeof *caches,
     .library = "diffusers", .pipeline = "QwenImagePipeline",
-    .autoencoder = "AutoencoderKLQwenImage",
+    .autoencoder = "AutoencoderKLQwenImage", .frames = 1,
     .config_bytes = sizeof(qwen_image), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,

@@ -405,6 +405,7 @@ const weft_family weft_family_unet_2d = {
     .class_name = "UNet2DConditionModel", .role = WEFT_ROLE_DENOISER,
     .scope = "unet", .stem = "diffusion_pytorch_model",
     .library = "diffusers", .pipeline = "StableDiffusionPipeline",
+    .autoencoder = "sd-vae", .frames = 1,
     .marks = {"down_block_types", "cross_attention_dim"},
     .config_bytes = sizeof(unet), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,

@@ -269,6 +269,7 @@ const weft_family weft_family_uvit = {
     .class_name = "UViT", .also = "UViT_t2i", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
     .library = "weft", .pipeline = "UViTPipeline",
+    .autoencoder = "sd-vae", .frames = 1,
     .marks = {"mlp_time_embed", "in_chans"},
     .config_bytes = sizeof(uvit), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,
