@@ -3,6 +3,7 @@
 #include "base/fs.h"
 #include "base/given.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "comm/comm_world.h"
 #include "generate/generator/causal_blocks.h"
 #include "generate/generator/generator_graphs.h"
@@ -566,6 +567,22 @@ static weft_status arrange_sections(weft_generator *p)
 }
 
 /* Sets the shape of the video, without the rows of the batch. */
+/* Warns of more frames than the published pipeline generates in one piece. */
+static void warn_of_length(const weft_generator *p)
+{
+    const weft_generator_options *o = &p->options;
+    const weft_model *m = p->model.denoiser;
+    const int64_t most = m->family->piece ? m->family->piece(m->config) : 0,
+                  frames = o->window ? o->window : o->frames;
+    if (most && frames > most && !(p->comm && weft_comm_rank(p->comm)))
+        weft_warning(WEFT_MSG_CONFIG_UNUSUAL,
+                     WEFT_AT(.key = o->window ? "--window" : "--frames", WEFT_NUMBER(frames)),
+                     "%" PRId64
+                     " frames are generated in one piece; the model was trained with %" PRId64
+                     ", and its pipeline divides longer videos. Use at most %" PRId64 ".",
+                     frames, most, most);
+}
+
 static weft_status arrange_shape(weft_generator *p)
 {
     WEFT_TRY(arrange_sections(p));
@@ -575,6 +592,7 @@ static weft_status arrange_shape(weft_generator *p)
     WEFT_TRY(p->shape.refinement.frames ? check_pixels(p, size + 1)
                                         : weft_generator_check_size(p, size));
     WEFT_TRY(check_sizes(p));
+    warn_of_length(p);
     p->shape.sampled_frames = p->shape.latent[0];
     p->shape.sampled_floats = p->shape.begun_floats = p->shape.latent_floats;
     WEFT_TRY(lay_reasoning(p));

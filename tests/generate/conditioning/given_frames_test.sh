@@ -69,4 +69,16 @@ refuse option-conflict --given-frames --model "$golden/cosmos25" "${given[@]}" 5
 refuse option-invalid --given-frames --model "$golden/wan_i2v" "${given[@]}" 5 --frames 9
 refuse model-input-unsupported --given-frames --model "$golden/wan22" "${given[@]}" 5 --frames 9
 refuse option-conflict --given-frames --model "$golden/skyreels" "${given[@]}" 5 --frames 13
+# The pipeline of Cosmos Transfer 2.5 divides videos of more than 93 frames. Sizes are read before the control.
+length_of_a_control_is_warned() { # FRAMES
+    "$WEFT" generate "${size[@]}" --model "$golden/cosmos25_transfer" --control nowhere.mp4 --frames "$1" --out long.mp4 >long.log 2>&1 &&
+        fail "a missing control is accepted"
+    has_message long.log config-unusual key=--frames value="$1"
+}
+more_frames_than_the_pipeline_generates_are_warned() {
+    length_of_a_control_is_warned 97 || fail_with long.log "97 frames"
+    length_of_a_control_is_warned 93 && fail_with long.log "93 frames"
+    :
+}
+check more_frames_than_the_pipeline_generates_are_warned
 finish
