@@ -113,7 +113,7 @@ OPTIONS = {"prompt": "--prompt", "negative": "--negative-prompt", "height": "--h
            "stage_steps": "--stage-steps", "first_section_steps": "--first-section-steps", "zero_steps": "--zero-init-steps", "tail_steps": "--tail-steps",
            "refine_level": "--refine-level", "refine_frames": "--refine-frames", "block_sparse": "--block-sparse"}
 FILES = {"image": "--image", "image2": "--image", "last_image": "--last-image", "video": "--video", "control": "--control", "face": "--face",
-         "mask": "--mask", "lora": "--lora", "refine": "--refine"}
+         "mask": "--mask", "lora": "--lora", "refine": "--refine", "reference_image": "--reference-image", "reference_image_2": "--reference-image"}
 CASES = []  # (folder, label of the variant, arguments of the reference)
 
 

@@ -40,7 +40,8 @@ of weft needs them.
     kandinsky5_nabla  attention over chosen blocks, in a folder of its own
     kandinsky5_i2v  a variant of the same folder with an image, in the first frame and on channels
     wan_over  video-to-video (strength 0.7)
-    wan_vace  a control video with a mask; both differ from frame to frame
+    wan_vace  a control video with a mask; both differ from frame to frame. With a reference image,
+              and with two and no control
     chronoedit  an image that is edited, as a video of two latent frames. chronoedit_variants: with more
               frames between the two in the first steps, and the last two steps without
     skyreels  diffusion forcing with the same level for all frames: a timestep per frame, the frame
@@ -620,8 +621,19 @@ def wan_vace():
     weak = pipe(prompt=PROMPT, negative_prompt=NEGATIVE, video=control, mask=mask, conditioning_scale=0.4, latents=begin.clone(),
                 output_type="latent", **asked).frames
     variant("wan_vace", "weak", weak, prompt=PROMPT, negative=NEGATIVE, control_scale=0.4, **asked)
+    # Images of other aspect ratios and of sides that are not whole latents. The pipeline pads them.
+    person, thing = picture(44, 61, 21), picture(70, 25, 22)
+    for label, more in ("reference", dict(video=control, mask=mask, reference_images=[person])), ("references", dict(reference_images=[person, thing])):
+        begin = noise(4, 3 + len(more["reference_images"]), 4, 4)
+        np.save(f"{OUT}/wan_vace/noise_{label}.npy", begin[0].permute(1, 2, 3, 0).contiguous().numpy())
+        latents, frames = (pipe(prompt=PROMPT, negative_prompt=NEGATIVE, latents=begin.clone(), output_type=kind, **more, **asked).frames
+                           for kind in ("latent", "np"))
+        variant("wan_vace", label, latents, prompt=PROMPT, negative=NEGATIVE, **asked)
+        if label == "reference":
+            np.save(f"{OUT}/wan_vace/frames_reference.npy", (2 * frames[0] - 1).astype(np.float32))
+    given("wan_vace", reference_image_reference=person, reference_image_references=person, reference_image_2_references=thing)
     for name, frames in ("control", control), ("mask", mask):
-        for label in "", "_weak":
+        for label in "", "_weak", "_reference":
             frames[0].save(f"{OUT}/wan_vace/{name}{label}.png", save_all=True, append_images=frames[1:], duration=100)
 
 

@@ -127,6 +127,8 @@ for axis in dp fsdp; do
     check "longcat_refine_video_by_ranks_of_$axis" by_ranks longcat refine_video --parallel $axis=2
 done
 check causal_wan_guided_by_ranks_of_cfg by_ranks causal_wan guided --parallel cfg=2
+# A reference image is a latent frame before the video, of the control and of the noise.
+for axis in tp cp fsdp cfg; do check "wan_vace_reference_by_ranks_of_$axis" by_ranks wan_vace reference --parallel $axis=2; done
 # Families whose generation has no test of ranks of its own.
 for name in wan_vace hunyuan15 framepack skyreels chronoedit cosmos25 cosmos25_transfer kandinsky5 sana latte qwen_image flux2 chroma z_image; do
     for axis in tp cp; do check "${name}_by_ranks_of_$axis" by_ranks $name "" --parallel $axis=2; done

@@ -206,6 +206,14 @@ refuse video-input key=--face -- "${moved[@]}" --frames 9
 refuse video-input key=--mask -- "${moved[@]}" --frames 9 --face "$animate/face.png" --video "$animate/video_replace.png"
 refuse model-input-unsupported key=--window-mode -- "${moved[@]}" --frames 9 --face "$animate/face.png" --window 5
 refuse video-size key=--window-overlap -- "${moved[@]}" --face "$animate/face.png" --frames 13 --window 9 --window-overlap 2 --window-mode continue
+vace=(--model "$SRC/tests/golden/pipelines/wan_vace" --frames 9 --height 32 --width 32 --reference-image "$SRC/tests/golden/pipelines/wan_vace/reference_image_reference.png")
+refuse option-conflict key=--video -- "${vace[@]}" --video x.png
+refuse option-conflict key=--window -- "${vace[@]}" --window 5
+refuse option-conflict key=--window -- "${vace[@]}" --window 5 --window-mode continue
+printf 'P6 7 40 255\n%840s' "" >narrow.ppm
+refuse video-input key=--reference-image 'text~=7x40' -- "${vace[@]}" --reference-image narrow.ppm
+refuse model-input-unsupported key=--reference-image -- --model $flux --frames 1 --height 64 --width 96 --reference-image x.png
+refuse model-input-unsupported key=--reference-image -- "${moved[@]}" --frames 9 --reference-image x.png
 refuse model-input-unsupported key=--face -- --model "$SRC/tests/golden/pipelines/wan_vace" --frames 9 --height 32 --width 32 --face "$animate/face.png"
 refuse option-no-effect key=--negative-prompt 'text~=--true-cfg-scale' -- --model $flux --frames 1 --height 64 --width 96 --negative-prompt blurry
 refuse option-required key=--true-cfg-scale -- --model $flux --frames 1 --height 64 --width 96 --guidance-method true_cfg

@@ -4,7 +4,7 @@
 
 #include "cli/options/verb.h"
 
-enum { WEFT_GENERATE_OPTIONS = 90 };
+enum { WEFT_GENERATE_OPTIONS = 91 };
 
 extern const weft_option weft_generate_options[];
 extern const weft_option_group weft_generate_groups[];

@@ -148,10 +148,12 @@ static weft_status read_visual_inputs(const weft_args *args, weft_generator_opti
     o->identity.module = weft_args_string(args, "--identity-encoder");
     WEFT_TRY(weft_args_f64(args, "--identity-scale", 0, 10, &o->identity.scale));
     WEFT_TRY(weft_args_f64(args, "--control-scale", 0.001, 10, &o->control_scale));
-    if (o->control_scale != 1 && !o->visual.control)
+    g->reference = weft_args_list(args, "--reference-image", &g->references);
+    if (o->control_scale != 1 && !g->control && !g->references)
         return weft_error(WEFT_MSG_OPTION_NO_EFFECT,
                           WEFT_AT(.key = "--control-scale", WEFT_NUMBER(o->control_scale)),
-                          "%g has no effect without --control FILE", o->control_scale);
+                          "%g has no effect without --control FILE or --reference-image FILE",
+                          o->control_scale);
     if (o->identity.scale != 1 && !o->identity.images)
         return weft_error(WEFT_MSG_OPTION_NO_EFFECT,
                           WEFT_AT(.key = "--identity-scale", WEFT_NUMBER(o->identity.scale)),

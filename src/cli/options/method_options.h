@@ -29,9 +29,13 @@ const char *weft_args_method_given(const weft_args *args, const weft_option *opt
     {"--identity-encoder", "DIR", NULL, \
      "folder of the identity encoder; by default `identity` in --model", \
      WEFT_ALSO("--identity-module"), .group = "conditioning", .copied = true}, \
+    {"--reference-image", "FILE", NULL, \
+     "image of a person or thing that the video shows, fitted onto white; for Wan VACE, with or " \
+     "without --control. Each image is a further latent frame of the work", \
+     .repeated = true, .group = "conditioning", .copied = true}, \
     {"--control-scale", "S", "1", \
-     "strength of --control, 0.001 to 10, for models with control blocks (Wan VACE, Cosmos " \
-     "Transfer 2.5); 1 is the strength of training", \
+     "strength of --control and --reference-image, 0.001 to 10, for models with control blocks " \
+     "(Wan VACE, Cosmos Transfer 2.5); 1 is the strength of training", \
      .group = "conditioning"}, \
     {"--outpaint", "L,T,R,B", NULL, \
      "pixels to generate left of, above, right of and below --video; the video fills the rest", \

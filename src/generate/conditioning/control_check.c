@@ -2,6 +2,14 @@
 
 #include "generate/conditioning/control_video.h"
 
+bool weft_control_has_mask(const weft_model *denoiser, const weft_grid *grid)
+{
+    const weft_model_size two = {1, 2, 1, 1, 1};
+    return weft_model_takes(denoiser, WEFT_PORT_CONTROL) &&
+           weft_model_shape(denoiser, &two, WEFT_PORT_CONTROL).dim[4] ==
+               weft_control_channels(grid);
+}
+
 /* Checks a control whose latents are channels after the noisy ones. */
 static weft_status check_control_channels(const weft_visual_inputs *f,
                                           const weft_visual_condition_setup *setup,

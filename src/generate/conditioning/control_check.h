@@ -11,4 +11,8 @@ weft_status weft_visual_check_control(const weft_visual_inputs *files, const wef
                                       bool channels, const weft_visual_condition_setup *setup,
                                       weft_visual_condition *visual);
 
+/* Whether the model has a control in the form of VACE (control_video.h), which takes a mask and
+ * reference images. */
+bool weft_control_has_mask(const weft_model *denoiser, const weft_grid *grid);
+
 #endif

@@ -2,6 +2,8 @@
 
 #include "base/memory.h"
 #include "model/model.h"
+#include "video/reader.h"
+#include "video/resample.h"
 
 #include <string.h>
 
@@ -13,10 +15,14 @@ typedef struct pixels {
     bool new_pixels;                 /* keeps the new pixels; false: the others */
 } pixels;
 
+static int64_t frame_cells(const weft_control_video *c)
+{
+    return (c->canvas.height / c->grid.factor[1]) * (c->canvas.width / c->grid.factor[2]);
+}
+
 static int64_t latent_cells(const weft_control_video *c)
 {
-    return weft_grid_latent_frames(&c->grid, c->canvas.frames) *
-           (c->canvas.height / c->grid.factor[1]) * (c->canvas.width / c->grid.factor[2]);
+    return weft_grid_latent_frames(&c->grid, c->canvas.frames) * frame_cells(c);
 }
 
 static int64_t pixel_count(const weft_control_video *c)
@@ -55,20 +61,26 @@ static weft_status_code read_pixels(void *user, const int64_t first[3], const in
     return WEFT_OK;
 }
 
-/* Encodes the pixels of one kind to the channels of the control from `channel` on. */
-static weft_status encode_pixels(const weft_control_video *c, weft_vae *vae, pixels *p,
-                                 int64_t channel, float *latents, float *to)
+/* Writes `cells` latents, normalised, to the channels of the control from `channel` on. */
+static void put_latents(const weft_control_video *c, const float *latents, int64_t cells,
+                        int64_t channel, float *to)
 {
     const int64_t channels = c->grid.channels, all = weft_control_channels(&c->grid),
-                  cells = latent_cells(c),
-                  area = cells / weft_grid_latent_frames(&c->grid, c->canvas.frames);
-    WEFT_TRY(weft_vae_encode_boxes(vae, read_pixels, p, c->canvas.frames, latents));
+                  area = frame_cells(c);
     for (int64_t i = 0; i < cells; i++)
         for (int64_t k = 0; k < channels; k++) {
             const int64_t at = weft_grid_statistics_at(&c->grid, i / area) + k;
             to[i * all + channel + k] = (latents[i * channels + k] - (float)c->grid.mean[at]) /
                                         (float)c->grid.deviation[at];
         }
+}
+
+/* Encodes the pixels of one kind to the channels of the control from `channel` on. */
+static weft_status encode_pixels(const weft_control_video *c, weft_vae *vae, pixels *p,
+                                 int64_t channel, float *latents, float *to)
+{
+    WEFT_TRY(weft_vae_encode_boxes(vae, read_pixels, p, c->canvas.frames, latents));
+    put_latents(c, latents, latent_cells(c), channel, to);
     return WEFT_OK;
 }
 
@@ -100,8 +112,117 @@ static void put_mask(void *user, int64_t frame, const uint8_t *mask)
     memcpy(m->to + frame * m->area, mask, (size_t)m->area);
 }
 
+/* ---- reference images ------------------------------------------------------------------------ */
+
+int64_t weft_control_reference_bytes(const weft_control_video *c)
+{
+    return c->references
+               ? c->canvas.height * c->canvas.width * 3 * 8 + frame_cells(c) * c->grid.channels * 4
+               : 0;
+}
+
+/* Sizes of an image of width x height: cut down to whole latent cells, and then fitted into the
+ * canvas. */
+typedef struct fit {
+    int64_t cut_h, cut_w, h, w;
+} fit;
+
+static weft_status fit_sizes(const weft_control_video *c, const char *path, int64_t width,
+                             int64_t height, fit *to)
+{
+    const int64_t *f = c->grid.factor;
+    const weft_message_fields *at = WEFT_AT(.file = path, .key = "--reference-image");
+    *to = (fit){.cut_h = height - height % f[1], .cut_w = width - width % f[2]};
+    if (!to->cut_h || !to->cut_w)
+        return weft_error(WEFT_MSG_VIDEO_INPUT, at,
+                          "%" PRId64 "x%" PRId64 " is smaller than a latent of %" PRId64 "x%" PRId64
+                          " pixels. Give a larger image.",
+                          width, height, f[2], f[1]);
+    const double by_h = (double)c->canvas.height / (double)to->cut_h,
+                 by_w = (double)c->canvas.width / (double)to->cut_w,
+                 scale = by_h < by_w ? by_h : by_w;
+    to->h = (int64_t)((double)to->cut_h * scale);
+    to->w = (int64_t)((double)to->cut_w * scale);
+    return to->h && to->w ? WEFT_OK
+                          : weft_error(WEFT_MSG_VIDEO_INPUT, at,
+                                       "%" PRId64 "x%" PRId64
+                                       " is thinner than one pixel in a video of %" PRId64
+                                       "x%" PRId64 ". Crop the image.",
+                                       width, height, c->canvas.width, c->canvas.height);
+}
+
+weft_status weft_control_check_references(const weft_control_video *c)
+{
+    weft_video_info info;
+    fit sizes;
+    for (int i = 0; i < c->references; i++) {
+        WEFT_TRY(weft_video_probe(c->reference[i], &info));
+        WEFT_TRY(fit_sizes(c, c->reference[i], info.width, info.height, &sizes));
+    }
+    return WEFT_OK;
+}
+
+/* Reads an image and resizes it: *fitted (h,w,3) in [0,255]. */
+static weft_status read_fitted(const weft_control_video *c, const char *path, float **fitted,
+                               fit *s)
+{
+    uint8_t *rgb, *whole = NULL;
+    int64_t width, height;
+    WEFT_TRY(weft_picture_load(path, &rgb, &width, &height));
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(fit_sizes(c, path, width, height, s));
+    WEFT_GO(WEFT_NEW(whole, s->cut_h * s->cut_w * 3, "%s: its pixels", path));
+    WEFT_GO(WEFT_NEW(*fitted, s->h * s->w * 3, "%s: its pixels", path));
+    WEFT_GO(weft_image_resample(WEFT_RESAMPLE_LANCZOS, rgb, width, height, 3, whole, s->cut_w,
+                                s->cut_h));
+    WEFT_GO(weft_image_interpolate(false, whole, s->cut_w, s->cut_h, 3, *fitted, s->w, s->h));
+out:
+    weft_free(whole);
+    weft_free(rgb);
+    return status;
+}
+
+/* Centres an image on white: canvas (height,width,3) in [-1,1]. */
+static weft_status read_reference(const weft_control_video *c, const char *path, float *canvas)
+{
+    const int64_t height = c->canvas.height, width = c->canvas.width;
+    float *fitted = NULL;
+    fit s = {0};
+    const weft_status_code status = read_fitted(c, path, &fitted, &s);
+    for (int64_t i = 0; status == WEFT_OK && i < height * width; i++) {
+        const int64_t y = i / width - (height - s.h) / 2, x = i % width - (width - s.w) / 2;
+        const bool inside = y >= 0 && y < s.h && x >= 0 && x < s.w;
+        for (int64_t k = 0; k < 3; k++)
+            canvas[i * 3 + k] = inside ? 2 * (fitted[(y * s.w + x) * 3 + k] / 255) - 1 : 1;
+    }
+    weft_free(fitted);
+    return status;
+}
+
+weft_status weft_control_encode_references(const weft_control_video *c, weft_vae *vae, float *to)
+{
+    const int64_t cells = frame_cells(c), floats = cells * weft_control_channels(&c->grid);
+    float *canvas, *latents = NULL;
+    WEFT_TRY(WEFT_NEW(canvas, c->canvas.height * c->canvas.width * 3, "a reference image"));
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(WEFT_NEW(latents, cells * c->grid.channels, "a reference image"));
+    memset(to, 0, (size_t)(c->references * floats) * sizeof *to);
+    for (int64_t i = 0; i < c->references; i++) {
+        WEFT_GO(read_reference(c, c->reference[i], canvas));
+        WEFT_GO(weft_vae_encode(vae, canvas, 1, latents));
+        put_latents(c, latents, cells, 0, to + (c->references - 1 - i) * floats);
+    }
+out:
+    weft_free(latents);
+    weft_free(canvas);
+    return status;
+}
+
+/* ---- the video ------------------------------------------------------------------------------- */
+
 weft_status weft_control_encode(const weft_control_video *c, weft_vae *vae, float *to)
 {
+    to += c->references * frame_cells(c) * weft_control_channels(&c->grid);
     weft_status_code status = WEFT_OK;
     float *latents = weft_alloc(latent_cells(c) * c->grid.channels * (int64_t)sizeof *latents);
     uint8_t *is_new = c->mask ? weft_alloc(pixel_count(c)) : NULL;

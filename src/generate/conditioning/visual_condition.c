@@ -22,6 +22,7 @@ typedef struct weft_visual_condition_workspace {
     bool control_channels; /* the latents of the control are channels after the noisy ones */
     const char *offload_dir;
     weft_vae *image_vae, *video_vae;   /* encoders */
+    weft_vae *reference_vae;           /* encoder of a reference image */
     bool bound;                        /* image_vae is bound */
     weft_refinement refinement;        /* of files.coarse */
     int64_t image_frames;              /* frames that image_vae encodes */
@@ -333,7 +334,20 @@ static weft_status open_image(const weft_visual_condition_setup *setup, weft_vis
                : WEFT_OK;
 }
 
-/* Opens the encoder of the video or of the control. */
+/* The control of the video, without frames if --mask belongs to the video. */
+static weft_control_video control_of(const work *w)
+{
+    weft_control_video c = {.video = w->files.control,
+                            .reference = w->files.reference,
+                            .references = w->files.references,
+                            .canvas = w->canvas,
+                            .grid = w->grid};
+    c.mask = c.video ? w->files.mask : NULL;
+    c.canvas.w = 0;
+    return c;
+}
+
+/* Opens the encoders of the video or of the control, with its reference images. */
 static weft_status open_video(const weft_visual_condition_setup *setup, work *w)
 {
     const weft_visual_inputs *f = &w->files;
@@ -346,7 +360,13 @@ static weft_status open_video(const weft_visual_condition_setup *setup, work *w)
         WEFT_TRY(weft_picture_warn_resized(video, &w->canvas));
     if (f->mask && !setup->silent)
         WEFT_TRY(weft_picture_warn_resized(f->mask, &all));
-    return weft_visual_condition_encoder(setup, setup->frames, setup->height, setup->width,
+    if (f->references) {
+        const weft_control_video control = control_of(w);
+        WEFT_TRY(weft_control_check_references(&control));
+        WEFT_TRY(weft_visual_condition_encoder(setup, 1, setup->height, setup->width,
+                                               &w->reference_vae));
+    }
+    return weft_visual_condition_encoder(setup, w->canvas.frames, setup->height, setup->width,
                                          &w->video_vae);
 }
 
@@ -421,7 +441,7 @@ weft_status weft_visual_condition_open(const weft_visual_inputs *files,
     w->zeros = setup->zeros;
     w->offload_dir = setup->offload_dir;
     w->refinement = setup->refinement;
-    w->canvas = (weft_canvas){.frames = setup->frames,
+    w->canvas = (weft_canvas){.frames = setup->frames - files->references * w->grid.factor[0],
                               .height = setup->height,
                               .width = setup->width,
                               .fit = (weft_fit)files->fit};
@@ -486,15 +506,6 @@ static bool has_inputs(const weft_visual_condition *g)
     const work *w = g->work;
     return w && (w->files.image || g->from_video || w->files.before || w->files.prefix_frames ||
                  g->control_channels || g->extra_channel_count);
-}
-
-/* The control of the video, without frames if --mask belongs to the video. */
-static weft_control_video control_of(const work *w)
-{
-    weft_control_video c = {.video = w->files.control, .canvas = w->canvas, .grid = w->grid};
-    c.mask = c.video ? w->files.mask : NULL;
-    c.canvas.w = 0;
-    return c;
 }
 
 /* Bytes of the image encoders, which stay reserved with prefix_frames. */
@@ -564,13 +575,17 @@ int64_t weft_visual_condition_workspace_bytes(const weft_visual_condition *g)
     if (!w)
         return 0;
     const int64_t frame = w->canvas.height * w->canvas.width;
-    int64_t bytes = g->edit.peak + (w->files.prefix_frames ? 0 : image_bytes(g)), of_video = 0;
+    int64_t bytes = g->edit.peak + (w->files.prefix_frames ? 0 : image_bytes(g)), of_video = 0,
+            of_reference = 0;
     const weft_control_video control = control_of(w);
     if (w->video_vae)
         of_video = weft_vae_bytes(w->video_vae) +
                    (w->files.coarse.file ? weft_refinement_source_bytes(&w->canvas) : frame * 4);
     if (g->control_channels && g->control_channels != g->channels)
         of_video += weft_control_workspace_bytes(&control);
+    if (w->reference_vae) /* freed before the video is encoded */
+        of_reference = weft_vae_bytes(w->reference_vae) + weft_control_reference_bytes(&control);
+    of_video = of_reference > of_video ? of_reference : of_video;
     return bytes > of_video ? bytes : of_video;
 }
 
@@ -846,6 +861,19 @@ static weft_status use_video(work *w, weft_visual_condition *g)
     return w->files.mask || w->canvas.w ? use_mask(w, g) : WEFT_OK;
 }
 
+/* Encodes the reference images, and frees their encoder. */
+static weft_status encode_references(work *w, weft_visual_condition *g)
+{
+    const weft_control_video control = control_of(w);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_vae_bind(w->reference_vae));
+    WEFT_GO(weft_control_encode_references(&control, w->reference_vae, g->control));
+out:
+    weft_vae_free(w->reference_vae);
+    w->reference_vae = NULL;
+    return status;
+}
+
 /* Encodes the video and the control, and frees their encoder. */
 static weft_status encode_videos(work *w, weft_visual_condition *g)
 {
@@ -933,6 +961,8 @@ weft_status weft_visual_condition_read(weft_visual_condition *g)
     forget(g);
     if (w->character)
         return read_character(w, g);
+    if (w->reference_vae)
+        WEFT_TRY(encode_references(w, g));
     if (w->video_vae)
         WEFT_TRY(encode_videos(w, g));
     if (w->files.prefix_frames)
@@ -950,6 +980,7 @@ void weft_visual_condition_free(weft_visual_condition *g)
     if (g->work) {
         weft_vae_free(g->work->image_vae);
         weft_vae_free(g->work->video_vae);
+        weft_vae_free(g->work->reference_vae);
         weft_image_encoder_free(&g->work->seer);
         weft_character_free(g->work->character);
         weft_free(g->work);

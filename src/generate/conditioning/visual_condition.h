@@ -15,7 +15,11 @@ typedef struct weft_visual_inputs {
     int more_images;
     const char *video;   /* video to edit, or an image used as every frame; NULL: none */
     const char *control; /* control video or image; NULL: none */
-    const char *face;    /* video of the face of a character; NULL: none */
+    /* Images of persons or things that the video shows: [references], borrowed. Each is a latent
+     * frame of the control before the video. */
+    const char *const *reference;
+    int references;
+    const char *face; /* video of the face of a character; NULL: none */
     /* image or video; white regions of `video` or `control` are generated; NULL: none */
     const char *mask;
     int64_t outpaint[4]; /* pixels generated left of, above, right of and below `video` */
@@ -35,7 +39,7 @@ typedef struct weft_visual_condition_setup {
     const char *folder, *vae_folder;
     const weft_model *denoiser;
     const weft_grid *grid;         /* pixels to latents */
-    int64_t frames, height, width; /* pixels */
+    int64_t frames, height, width; /* pixels; frames: with the latent frames before the video */
     weft_refinement refinement;    /* of files->coarse */
     bool trained;    /* the model was trained with a given first frame, by its folder */
     bool controlled; /* the model was trained with control videos, by its folder */

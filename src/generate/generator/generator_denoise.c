@@ -146,7 +146,7 @@ static weft_status_code predict_window(weft_generator *p, const weft_generator_p
 static bool is_free(const weft_generator *p)
 {
     const weft_visual_inputs *given = &p->options.visual;
-    return !given->image && !given->video && !given->control;
+    return !given->image && !given->video && !given->control && !given->references;
 }
 
 /* Sets memory.windows[2] to the shift of the predictions of window i, out (batch, window...). Every

@@ -5,6 +5,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "comm/comm_world.h"
+#include "generate/conditioning/control_check.h"
 #include "generate/generator/causal_blocks.h"
 #include "generate/generator/generator_graphs.h"
 #include "generate/generator/generator_parts.h"
@@ -124,12 +125,40 @@ static weft_status check_blocks(const weft_generator *p)
                       weft_grid_frames(&p->model.grid, (latent / block + 1) * block));
 }
 
+/* Checks that the model takes reference images, and that all frames are denoised together. */
+static weft_status check_references(const weft_generator *p)
+{
+    const weft_generator_options *o = &p->options;
+    const char *class_name = weft_model_class(p->model.denoiser);
+    if (!o->visual.references)
+        return WEFT_OK;
+    if (!weft_control_has_mask(p->model.denoiser, &p->model.grid))
+        return weft_error(WEFT_MSG_MODEL_INPUT_UNSUPPORTED,
+                          WEFT_AT(.key = "--reference-image", .value = o->visual.reference[0]),
+                          "%s takes no reference images. WanVACETransformer3DModel does. Omit "
+                          "--reference-image.",
+                          class_name);
+    if (o->visual.video)
+        return weft_error(WEFT_MSG_OPTION_CONFLICT,
+                          WEFT_AT(.key = "--video", .value = o->visual.video),
+                          "the latent frames of reference images have no noisy video. Give the "
+                          "video with --control FILE, or omit --reference-image.");
+    if (o->window || o->chains)
+        return weft_error(WEFT_MSG_OPTION_CONFLICT,
+                          WEFT_AT(.key = o->window ? "--window" : "--window-mode"),
+                          "only the first window of %s would see the images of --reference-image. "
+                          "Omit the windows or the images.",
+                          class_name);
+    return WEFT_OK;
+}
+
 static weft_status check_sizes(weft_generator *p)
 {
+    const int64_t references = p->options.visual.references, patch = p->model.patch.factor[0];
     WEFT_TRY(check_ports(&p->model));
+    WEFT_TRY(check_references(p));
     p->shape.latent[0] = weft_grid_latent_frames(&p->model.grid, p->options.frames);
-    p->shape.before = (p->model.patch.factor[0] - p->shape.latent[0] % p->model.patch.factor[0]) %
-                      p->model.patch.factor[0];
+    p->shape.before = references + (patch - (p->shape.latent[0] + references) % patch) % patch;
     const bool character =
         weft_model_takes_port(p->model.denoiser).form == WEFT_FRAME_CONDITION_CHARACTER;
     p->shape.before += character;

@@ -223,6 +223,11 @@ static weft_status add_files(const weft_generator *p, json_t *to)
         WEFT_TRY(weft_file_identity(g->more_image[i], hex));
         WEFT_TRY(add(to, key, json_string(hex)));
     }
+    for (int i = 0; i < g->references; i++) {
+        snprintf(key, sizeof key, "reference_%d", i + 1);
+        WEFT_TRY(weft_file_identity(g->reference[i], hex));
+        WEFT_TRY(add(to, key, json_string(hex)));
+    }
     for (int i = 0; i < identity->images; i++) { /* the first one as in files of earlier versions */
         snprintf(key, sizeof key, i ? "identity_%d" : "identity", i + 1);
         WEFT_TRY(weft_file_identity(identity->image[i], hex));

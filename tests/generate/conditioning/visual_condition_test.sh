@@ -140,6 +140,16 @@ a_video_is_read_frame_by_frame() {
 }
 check a_video_is_read_frame_by_frame
 
+# A reference image is a latent frame of the denoiser's inputs. Its control alone has 12 x 12 cells of 72 floats.
+the_peak_has_reference_images() {
+    local vace=$SRC/tests/golden/pipelines/wan_vace
+    local shown=(--model "$vace" --height 96 --width 96 --frames 9 --steps 1 --init-latents no-such.npy) image=$vace/reference_image_reference.png
+    "$WEFT" generate --prompt x --out none.mp4 "${shown[@]}" >none.log 2>&1
+    "$WEFT" generate --prompt x --out three.mp4 "${shown[@]}" --reference-image "$image" --reference-image "$image" --reference-image "$image" >three.log 2>&1
+    [ "$(peak none)" -gt 0 ] && [ "$(peak three)" -ge $(($(peak none) + 3 * 12 * 12 * 72 * 4 / 1024)) ] || fail "predicted peak $(peak three) KiB with images, $(peak none) KiB without"
+}
+check the_peak_has_reference_images
+
 # Another image gives another video. A model with a clean first frame keeps it for every seed.
 an_image_is_the_first_frame() {
     make image --model "$golden/wan_ti2v" "${size[@]}" --image "$golden/wan_ti2v/image.png"
