@@ -52,6 +52,9 @@ typedef struct weft_generate_options {
     const char *control;   /* control video, for models with such an input; NULL: none */
     const char *const *more_identity; /* [more_identities] images in addition to `identity` */
     int64_t more_identities;
+    /* [reference_images] images of persons or things that the video shows, for Wan VACE */
+    const char *const *reference_image;
+    int64_t reference_images;
 } weft_generate_options;
 
 /* Reads the model folder (transformer/, text_encoder/, vae/, scheduler/), checks the options and

@@ -131,6 +131,32 @@ static weft_status copy_identities(weft_arena *arena, const weft_generate_option
     return WEFT_OK;
 }
 
+/* Copies the paths of the reference images of a control. */
+static weft_status copy_references(weft_arena *arena, const weft_generate_options *own,
+                                   weft_visual_inputs *to)
+{
+    const char **image;
+    const int64_t count = own->reference_images;
+    if (count < 0 || count > INT16_MAX || (count > 0 && !own->reference_image))
+        return weft_error(WEFT_MSG_ARGUMENT_INVALID,
+                          WEFT_AT(.key = "reference_images", WEFT_NUMBER(count)),
+                          "%" PRId64 " reference images are not possible. Give up to %d in "
+                          "reference_image.",
+                          count, INT16_MAX);
+    WEFT_TRY(WEFT_ARENA_NEW(arena, image, count, "the reference images"));
+    for (int64_t i = 0; i < count; i++) {
+        image[i] = own->reference_image[i];
+        if (!image[i])
+            return weft_error(WEFT_MSG_ARGUMENT_INVALID,
+                              WEFT_AT(.key = "reference_image", WEFT_NUMBER(i)),
+                              "a path is missing");
+        WEFT_TRY(copy_text(arena, &image[i]));
+    }
+    to->reference = image;
+    to->references = (int)count;
+    return WEFT_OK;
+}
+
 static weft_status unknown_sampler(const char *name)
 {
     char names[512] = "";
@@ -180,6 +206,7 @@ static weft_status set_options(weft_arena *arena, const weft_generate_options *o
     for (size_t i = 0; i < sizeof text / sizeof *text; i++)
         WEFT_TRY(copy_text(arena, text[i]));
     WEFT_TRY(copy_identities(arena, own, &to->identity));
+    WEFT_TRY(copy_references(arena, own, &to->visual));
     return copy_adapters(arena, own, to);
 }
 

@@ -415,20 +415,20 @@ Test(api_generate, allocator)
     cr_expect_eq(p.blocks, 0, "%lld blocks remain", (long long)p.blocks);
 }
 
-/* ---- images of an identity ------------------------------------------------------------------ */
+/* ---- reference images and images of an identity --------------------------------------------- */
 
-enum { LATENTS = 3 * 4 * 4 * 4 };
+enum { LATENTS = 3 * 4 * 4 * 4, MOST_LATENTS = 5 * 4 * 4 * 4 };
 
-static float *latents_of(const char *source, const char *name)
+static float *latents_of(const char *source, const char *name, int count)
 {
-    static float values[LATENTS];
+    static float values[MOST_LATENTS];
     char path[600];
     unsigned char head[10];
-    snprintf(path, sizeof path, "%s/tests/golden/identity/%s.npy", source, name);
+    snprintf(path, sizeof path, "%s/tests/golden/%s.npy", source, name);
     FILE *file = fopen(path, "rb");
     cr_assert(file && fread(head, 1, 10, file) == 10, "%s", path);
     cr_assert_eq(fseek(file, 10 + head[8] + 256 * head[9], SEEK_SET), 0);
-    cr_assert_eq(fread(values, sizeof *values, LATENTS, file), LATENTS);
+    cr_assert_eq(fread(values, sizeof *values, MOST_LATENTS, file), count);
     fclose(file);
     return values;
 }
@@ -436,24 +436,27 @@ static float *latents_of(const char *source, const char *name)
 static weft_status_code keep_latents(void *user, int64_t prompt, const int64_t *dim,
                                      const float *values)
 {
-    (void)prompt, (void)dim;
-    memcpy(user, values, LATENTS * sizeof *values);
+    const int64_t count = dim[0] * dim[1] * dim[2] * dim[3];
+    (void)prompt;
+    cr_assert_leq(count, MOST_LATENTS);
+    memcpy(user, values, (size_t)count * sizeof *values);
     return WEFT_OK;
 }
 
-/* Runs the model with the images of `options`, and compares the latents with diffusers. */
-static void expect_identity(const char *source, weft_generate_options *options, const char *name)
+/* Runs the model with the images of `options`, and compares `count` latents with diffusers. */
+static void expect_latents(const char *source, const char *model, weft_generate_options *options,
+                           const char *begin, const char *name, int count)
 {
-    static float made[LATENTS], noise[LATENTS];
+    static float made[MOST_LATENTS], noise[MOST_LATENTS];
     static const char *const prompts[] = {"a red cat walks &amp; sleeps"};
     static const uint64_t seeds[] = {1};
     weft_generate_request request = WEFT_INIT(weft_generate_request);
     weft_generate_callbacks callbacks = WEFT_INIT(weft_generate_callbacks);
     weft_video_generator *g = NULL;
     double off = 0, most = 0;
-    OK(weft_video_generator_open(in_folder("subject"), options, NULL, &g));
+    OK(weft_video_generator_open(model, options, NULL, &g));
     OK(weft_video_generator_bind(g));
-    memcpy(noise, latents_of(source, "noise"), sizeof noise);
+    memcpy(noise, latents_of(source, begin, count), sizeof noise);
     request.count = request.noises = 1;
     request.prompt = prompts;
     request.seed = seeds;
@@ -461,13 +464,44 @@ static void expect_identity(const char *source, weft_generate_options *options, 
     callbacks.user = made;
     callbacks.latents = keep_latents;
     OK(weft_video_generator_run(g, &request, &callbacks));
-    const float *wanted = latents_of(source, name);
-    for (int i = 0; i < LATENTS; i++) {
+    const float *wanted = latents_of(source, name, count);
+    for (int i = 0; i < count; i++) {
         off = fmax(off, fabs((double)made[i] - (double)wanted[i]));
         most = fmax(most, fabs((double)wanted[i]));
     }
     cr_expect_leq(off, 1e-4 * most, "%s is off by %g", name, off / most);
     weft_video_generator_free(g);
+}
+
+Test(api_generate, reference_images)
+{
+    const char *given = getenv("SRC"), *source = given ? given : ".";
+    char model[600], person[600], thing[600];
+    const char *images[] = {person, thing};
+    weft_generate_options options = WEFT_INIT(weft_generate_options);
+    weft_video_generator *g = NULL;
+    snprintf(model, sizeof model, "%s/tests/golden/pipelines/wan_vace", source);
+    snprintf(person, sizeof person,
+             "%s/tests/golden/pipelines/wan_vace/reference_image_references.png", source);
+    snprintf(thing, sizeof thing,
+             "%s/tests/golden/pipelines/wan_vace/reference_image_2_references.png", source);
+    options.frames = 9;
+    options.height = options.width = 32;
+    options.steps = 4;
+    options.guidance = 3;
+    options.negative_prompt = "blurry";
+    options.reference_image = images;
+    options.reference_images = 2;
+    expect_latents(source, model, &options, "pipelines/wan_vace/noise_references",
+                   "pipelines/wan_vace/latents_references", MOST_LATENTS);
+    images[1] = NULL;
+    cr_expect_eq(weft_video_generator_open(model, &options, NULL, &g), WEFT_E_ARG);
+    options.reference_images = -1;
+    cr_expect_eq(weft_video_generator_open(model, &options, NULL, &g), WEFT_E_ARG);
+    options.reference_images = 1;
+    options.reference_image = NULL;
+    cr_expect_eq(weft_video_generator_open(model, &options, NULL, &g), WEFT_E_ARG);
+    cr_expect_eq(g, NULL);
 }
 
 Test(api_generate, images_of_an_identity)
@@ -495,10 +529,12 @@ Test(api_generate, images_of_an_identity)
     options.guidance = 3;
     options.negative_prompt = "blurry";
     options.identity = front;
-    expect_identity(from, &options, "latents_one");
+    expect_latents(from, in_folder("subject"), &options, "identity/noise", "identity/latents_one",
+                   LATENTS);
     options.more_identity = more;
     options.more_identities = 1;
-    expect_identity(from, &options, "latents_two");
+    expect_latents(from, in_folder("subject"), &options, "identity/noise", "identity/latents_two",
+                   LATENTS);
     options.more_identities = 3; /* the model takes three images */
     cr_expect_eq(weft_video_generator_open(in_folder("subject"), &options, NULL, &g), WEFT_E_ARG);
     more[0] = NULL;
