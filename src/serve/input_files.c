@@ -16,6 +16,13 @@ const weft_input_kind weft_input_kinds[WEFT_INPUTS] = {
     [WEFT_INPUT_FACE] = {"face", "face", "--face", "input-face", true},
     [WEFT_INPUT_MASK] = {"mask", "mask", "--mask", "input-mask", true},
     [WEFT_INPUT_REFINE] = {"refine", "refine", "--refine", "input-refine", true},
+#define REFERENCE(i, end)                                                                          \
+    [WEFT_INPUT_REFERENCE + (i)-1] = {"reference_image" end, "reference_image" end,                \
+                                      "--reference-image", "input-reference" end, false}
+    REFERENCE(1, ""),
+    REFERENCE(2, "_2"),
+    REFERENCE(3, "_3"),
+    REFERENCE(4, "_4"),
 #define IDENTITY(i, end)                                                                           \
     [WEFT_INPUT_IDENTITY + (i)-1] = {"identity_image" end, "identity_image" end,                   \
                                      "--identity-image", "input-identity" end, false}
@@ -37,6 +44,7 @@ const weft_input_kind weft_input_kinds[WEFT_INPUTS] = {
     IDENTITY(16, "_16"),
 };
 _Static_assert(WEFT_IDENTITY_MOST_IMAGES == 16, "an input for each image of an identity");
+_Static_assert(WEFT_INPUT_REFERENCES == 4, "an input for each reference image");
 _Static_assert(WEFT_INPUTS < 31, "inputs are bits of an int");
 
 weft_request_input weft_input_find(const char *field)
@@ -49,8 +57,10 @@ weft_request_input weft_input_find(const char *field)
 
 weft_request_input weft_input_after(weft_request_input input)
 {
-    return input >= WEFT_INPUT_IDENTITY && input + 1 < WEFT_INPUTS ? (weft_request_input)(input + 1)
-                                                                   : WEFT_INPUTS;
+    const int next = (int)input + 1;
+    return input >= WEFT_INPUT_REFERENCE && next != WEFT_INPUT_IDENTITY && next < WEFT_INPUTS
+               ? (weft_request_input)next
+               : WEFT_INPUTS;
 }
 
 /* ---- uploads -------------------------------------------------------------------------------- */

@@ -9,6 +9,8 @@
 
 #include <xxhash.h>
 
+enum { WEFT_INPUT_REFERENCES = 4 }; /* maximum reference images of a request */
+
 typedef enum weft_request_input {
     WEFT_INPUT_IMAGE,      /* first frame */
     WEFT_INPUT_LAST_IMAGE, /* last frame */
@@ -17,7 +19,9 @@ typedef enum weft_request_input {
     WEFT_INPUT_FACE,       /* face that a character gets */
     WEFT_INPUT_MASK,       /* selects the part of a video or control to generate */
     WEFT_INPUT_REFINE,     /* coarse video that is refined */
-    WEFT_INPUT_IDENTITY,   /* person or thing that the video shows; further images follow */
+    WEFT_INPUT_REFERENCE,  /* person or thing of a control; further images follow */
+    /* person or thing for an identity encoder; further images follow */
+    WEFT_INPUT_IDENTITY = WEFT_INPUT_REFERENCE + WEFT_INPUT_REFERENCES,
     WEFT_INPUTS = WEFT_INPUT_IDENTITY + WEFT_IDENTITY_MOST_IMAGES
 } weft_request_input;
 
@@ -30,7 +34,7 @@ typedef struct weft_input_kind {
 } weft_input_kind;
 extern const weft_input_kind weft_input_kinds[WEFT_INPUTS];
 
-enum { WEFT_INPUT_NAME = 24 }; /* bytes of "input-control.webm" */
+enum { WEFT_INPUT_NAME = 24 }; /* bytes of "input-reference_2.webp" */
 
 /* A file while it is received. It has no name until its job is accepted, so an interrupted upload
  * leaves nothing. Zero-initialised: no upload. */

@@ -64,6 +64,9 @@ static const weft_key keys[] = {
      "image or video, only as a file of a form: white is generated, black is kept"},
     {"strength", WEFT_KEY_F64, 0, "0", "",
      "share of the steps to run on `video`; 0: 0.8, or 1 with a mask", .min = 0, .max = 1},
+    {"reference_image", WEFT_KEY_STRING, 0, "", "",
+     "image of a person or thing that the video shows (Wan VACE), only as a file of a form; "
+     "repeated for up to 4 images"},
     {"identity_image", WEFT_KEY_STRING, 0, "", "",
      "image of the person or thing that the video shows, only as a file of a form; repeated for "
      "several images"},

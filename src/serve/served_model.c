@@ -4,10 +4,12 @@
 #include "base/path_stamp.h"
 #include "base/utf8.h"
 #include "diffusion/scheduler.h"
+#include "generate/conditioning/control_check.h"
 #include "generate/conditioning/visual_condition.h"
 #include "generate/generator/generator_model.h"
 #include "generate/generator/own_settings.h"
 #include "model/encoders/identity_encoder.h"
+#include "serve/input_files.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -72,6 +74,7 @@ static void read_inputs(weft_served_model *m, const weft_generator_model *g)
     m->needs_last_image = m->takes_last_image && how.last_must;
     m->takes_control = g->control || port;
     m->needs_control = g->control ? !port : port && takes_plain_control(g);
+    m->takes_references = weft_control_has_mask(g->denoiser, &g->grid);
     m->needs_face = how.form == WEFT_FRAME_CONDITION_CHARACTER;
     m->takes_video =
         (!m->needs_control || m->needs_face) && !g->edit && !in_sections && !g->patch.caches;
@@ -239,12 +242,14 @@ json_t *weft_served_model_json(const weft_served_model *m)
                "guidance_scale", m->guidance, "steps", (json_int_t)m->steps, "input_reference",
                m->takes_image, "needs_input_reference", m->needs_image);
     json_t *inputs = json_pack(
-        "{s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:I, s:o*}", "last_image",
+        "{s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:b, s:I, s:I, s:o*}", "last_image",
         m->takes_last_image, "needs_last_image", m->needs_last_image, "video", m->takes_video,
         "control", m->takes_control, "needs_control", m->needs_control, "needs_face", m->needs_face,
         "mask", m->takes_video || (m->takes_control && !m->needs_control), "refine",
         m->takes[WEFT_METHOD_REFINEMENT], "identity_image", m->takes[WEFT_METHOD_IDENTITY],
-        "identity_images", (json_int_t)m->identity_images, "options", weft_method_json(m->takes));
+        "identity_images", (json_int_t)m->identity_images, "reference_images",
+        (json_int_t)(m->takes_references ? WEFT_INPUT_REFERENCES : 0), "options",
+        weft_method_json(m->takes));
     if (json && inputs)
         json_object_update(json, inputs);
     json_decref(inputs);

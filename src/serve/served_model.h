@@ -21,6 +21,7 @@ typedef struct weft_served_model {
     bool takes_image, needs_image;           /* a first frame */
     bool takes_last_image, needs_last_image; /* a last frame */
     bool takes_control, needs_control;       /* a control video */
+    bool takes_references;                   /* reference images of a control */
     bool takes_video;                        /* a video to change, and its mask */
     /* moves the character of the image by the control and a video of a face; a video is the
      * background and needs a mask */

@@ -234,6 +234,24 @@ static weft_status check_identities(const weft_served_model *m, const char *cons
                                                               m->name, m->identity_images, images);
 }
 
+/* Reference images of a control. */
+static weft_status check_references(const weft_served_model *m, const char *const *f)
+{
+    bool some = false;
+    for (int i = 0; i < WEFT_INPUT_REFERENCES; i++)
+        some = some || f[WEFT_INPUT_REFERENCE + i];
+    if (!some)
+        return WEFT_OK;
+    if (!m->takes_references)
+        return weft_request_refuse("reference_image", NULL,
+                                   "the model %s takes no reference images; remove the field",
+                                   m->name);
+    return f[WEFT_INPUT_VIDEO] ? refuse_file(WEFT_INPUT_VIDEO,
+                                             "reference images exclude a video to change; send it "
+                                             "as control")
+                               : WEFT_OK;
+}
+
 /* A coarse video is the whole input, with an image that begins the refined video. */
 static weft_status check_coarse(const weft_served_model *m, const char *const *f)
 {
@@ -270,6 +288,7 @@ static weft_status check_inputs(const weft_served_model *m, const video_values *
                                    "video, or remove it",
                                    m->name);
     WEFT_TRY(check_identities(m, f));
+    WEFT_TRY(check_references(m, f));
     if (!f[WEFT_INPUT_IMAGE] && m->needs_image)
         return need_file(m, WEFT_INPUT_IMAGE, "start from an image");
     if (!f[WEFT_INPUT_LAST_IMAGE] && m->needs_last_image)

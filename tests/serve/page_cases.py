@@ -440,9 +440,9 @@ def files_and_masks():
     # a control video excludes a video to change, and brings the mask
     page.set("model", "vace")
     page.fill(frames=9, steps=2)
-    assert page.tiles() == ["video", "control"], page.tiles()
+    assert page.tiles() == ["video", "control", "reference_image"], page.tiles()
     page.drop_on("control", source, "video/mp4")
-    page.until("[...document.querySelectorAll('.tile')].map(t => t.dataset.input).join() === 'control,mask'")
+    page.until("[...document.querySelectorAll('.tile')].map(t => t.dataset.input).join() === 'control,reference_image,mask'")
     page.until("document.querySelector('.tile[data-input=control] video').videoWidth === 32")
     # the brush: a stroke of the pointer, undo, a stroke by keys, invert, erase
     page.click("Draw", '.tile[data-input="mask"]')
@@ -535,6 +535,9 @@ def refinements_and_settings():
     assert (request["frames"], request["guidance_scale"], request["refine_frames"]) == (5, 1, "same"), request
     page.js("setFile('refine', null)")
     assert of("guidance_scale", "refine_frames") == [usual[1], None], of("guidance_scale", "refine_frames")
+    page.js("capabilities.models[0].reference_images = 2; for (const name of ['reference_image', 'reference_image_2']) setFile(name, new File([], name + '.png'))")
+    assert page.js("return command()").endswith("--reference-image reference_image.png --reference-image reference_image_2.png"), page.js("return command()")
+    page.js("capabilities.models[0].reference_images = 0")
     page.js("capabilities.models[0].identity_images = 2; for (const name of ['identity_image', 'identity_image_2']) setFile(name, new File([], name + '.png'))")
     assert page.js("return command()").endswith("--identity-image identity_image.png --identity-image identity_image_2.png"), page.js("return command()")
     page.close()

@@ -231,6 +231,7 @@ def frames_videos_and_masks():
     s = Server(models=("wan=" + MODEL, "flf=" + here + "/wan_flf", "vace=" + here + "/wan_vace"))
     models = {m["id"]: m for m in s.call("GET", "/capabilities")["models"]}
     facts = lambda m: [m[k] for k in ("input_reference", "last_image", "needs_last_image", "video", "control", "mask")]
+    assert [models[k]["reference_images"] for k in ("wan", "flf", "vace")] == [0, 0, 4]
     assert [facts(models[k]) for k in ("wan", "flf", "vace")] == [
         [False, False, False, True, False, True], [True, True, True, True, False, True], [False, False, False, True, True, True]]
     small = dict(VIDEO, frames=9, steps=2)
@@ -248,6 +249,9 @@ def frames_videos_and_masks():
     refused("control", "wan", {"control": video})
     refused("mask", "wan", {"mask": mask})
     refused("control", "vace", {"control": video, "video": video})
+    refused("reference_image", "wan", {"reference_image": image})
+    refused("reference_image", "vace", {"reference_image": video})
+    refused("video", "vace", {"reference_image": image, "video": video})
     refused("strength", "wan", {}, strength=0.5)
     refused("strength", "wan", {"video": video}, strength=1.5)
     for cut in video[:-1], video[:200], b"\x1a\x45\xdf\xa3", b"#!/bin/sh", b"\0\0\0\x08ftyp", b"GIF89a":
@@ -256,9 +260,15 @@ def frames_videos_and_masks():
     s.error(400, "request-invalid", "POST", "/v1/jobs", dict(small, video="source.mp4"))
     s.error(400, "video-input", "POST", "/v1/jobs", *form(dict(small, model="flf"), image))
     assert len(s.call("GET", "/v1/jobs")["data"]) == 1
+    def body(values, files): # field_2 is the second file of a field
+        data, head = form(values, more={})
+        for field, content in files.items():
+            data = data[:-len(b"--xyzxyz--\r\n")] + form({}, more={field.removesuffix("_2"): content})[0]
+        return data, head
     def check(model, files, names, *options, **values):
-        job = s.call("POST", "/v1/jobs", *form(dict(small, model=model, **values), more=files))
-        assert {k: v for k, v in job["request"].items() if k in ("image", "last_image", "video", "control", "mask")} == {"image": "", **names}
+        job = s.call("POST", "/v1/jobs", *body(dict(small, model=model, **values), files))
+        assert {k: v for k, v in job["request"].items()
+                if k in ("image", "last_image", "video", "control", "mask") or k.startswith("reference")} == {"image": "", **names}
         assert s.finish(job["id"])[0]["status"] == "completed", s.call("GET", "/v1/jobs/" + job["id"])
         for field, content in files.items():
             status, head, data = s.raw("GET", f"/v1/jobs/{job['id']}/inputs/{field}")
@@ -274,6 +284,9 @@ def frames_videos_and_masks():
     check("vace", {"control": video, "mask": mask}, {"control": "input-control.mp4", "mask": "input-mask.png"}, "--control", "source.mp4",
           "--mask", here + "/wan_vace/mask.png")
     check("vace", {"control": video}, {"control": "input-control.mp4"}, "--control", "source.mp4", "--control-scale", "0.5", control_scale=0.5)
+    check("vace", {"reference_image": image, "reference_image_2": read("wan_flf/last_image.png")},
+          {"reference_image": "input-reference.png", "reference_image_2": "input-reference_2.png"}, "--reference-image", here + "/wan_flf/image.png",
+          "--reference-image", here + "/wan_flf/last_image.png")
     job = check("wan", {"video": video, "mask": mask}, {"video": "input-video.mp4", "mask": "input-mask.png"}, "--video", "source.mp4", "--mask",
                 here + "/wan_vace/mask.png", "--strength", "0.5", strength=0.5)
     # half of the steps are predicted to take less time, and a copy has the files

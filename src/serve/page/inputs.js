@@ -5,21 +5,22 @@ const IMAGES = ['image/png', 'image/jpeg', 'image/webp'], VIDEOS = ['video/mp4',
 const has = (name) => Boolean(files[name]) && isLegal(INPUTS.find((input) => input.name === name));
 // A coarse video excludes other videos.
 const refines = (m) => m.refine && Boolean(files.refine);
-// Image i of an identity, from 0, which needs the image before.
-function identityInput(i) {
-  const nameOf = (k) => 'identity_image' + (k ? `_${k + 1}` : '');
-  return { name: nameOf(i), key: nameOf(i), title: i ? `Identity ${i + 1}` : 'Identity', types: IMAGES,
-    legal: (m) => m.identity_images > i && (!i || has(nameOf(i - 1))) };
+// Image i of a repeated field, from 0, which needs the image before. `may`: whether the model takes i + 1 images.
+function repeatedInput(field, title, i, may) {
+  const nameOf = (k) => field + (k ? `_${k + 1}` : '');
+  return { name: nameOf(i), key: nameOf(i), title: i ? `${title} ${i + 1}` : title, types: IMAGES,
+    legal: (m) => may(m) && (!i || has(nameOf(i - 1))) };
 }
 // `key`: name in a stored request. `legal`: whether the model takes the file, with the other files.
 const INPUTS = [
   { name: 'input_reference', key: 'image', title: 'First frame', types: IMAGES, legal: (m) => m.input_reference },
   { name: 'last_image', key: 'last_image', title: 'Last frame', types: IMAGES, legal: (m) => m.last_image && has('input_reference') },
-  { name: 'video', key: 'video', title: 'Video to change', types: [...IMAGES, ...VIDEOS], legal: (m) => m.video && !refines(m) && (m.needs_face || !(m.control && files.control)) },
+  { name: 'video', key: 'video', title: 'Video to change', types: [...IMAGES, ...VIDEOS], legal: (m) => m.video && !refines(m) && (m.needs_face || !(m.control && files.control)) && !(m.reference_images && files.reference_image) },
   { name: 'control', key: 'control', title: 'Control video', types: [...IMAGES, ...VIDEOS], legal: (m) => m.control && !refines(m) && (m.needs_face || !files.video) },
   { name: 'face', key: 'face', title: 'Face', types: [...IMAGES, ...VIDEOS], legal: (m) => m.needs_face },
   { name: 'refine', key: 'refine', title: 'Coarse video', types: [...IMAGES, ...VIDEOS], legal: (m) => m.refine },
-  ...[...Array(16).keys()].map((i) => identityInput(i)),
+  ...[...Array(4).keys()].map((i) => repeatedInput('reference_image', 'Reference', i, (m) => m.reference_images > i && !files.video)),
+  ...[...Array(16).keys()].map((i) => repeatedInput('identity_image', 'Identity', i, (m) => m.identity_images > i)),
   { name: 'mask', key: 'mask', title: 'Mask', types: [...IMAGES, ...VIDEOS], legal: (m) => m.mask && (has('video') || (has('control') && !m.needs_face)) },
 ];
 let files = {}; // by name; files that the model does not take stay for another model

@@ -170,7 +170,7 @@ function command() {
     sampler: v.sampler, strength: v.strength,
     ...Object.fromEntries(Object.entries(COMPUTE).map(([name, own]) => [name.replace('_', '-'), v[name] === own ? '' : v[name]])),
     ...Object.fromEntries(Object.entries(optionValues()).map(([name, value]) => [name.replace(/_/g, '-'), value])), out: 'video.mp4' };
-  // images of an identity repeat one option
+  // reference images and images of an identity repeat one option
   const sent = sentInputs().map(({ name, key }) => [key.replace(/_\d+$/, '').replace('_', '-'), files[name].name]);
   return 'weft generate ' + [...Object.entries(options), ...sent].filter(([, value]) => value !== undefined && value !== '')
     .map(([name, value]) => `--${name} ${quote(value)}`).join(' ') +
