@@ -209,7 +209,7 @@ refuse video-size key=--window-overlap -- "${moved[@]}" --face "$animate/face.pn
 vace=(--model "$SRC/tests/golden/pipelines/wan_vace" --frames 9 --height 32 --width 32 --reference-image "$SRC/tests/golden/pipelines/wan_vace/reference_image_reference.png")
 refuse option-conflict key=--video -- "${vace[@]}" --video x.png
 refuse option-conflict key=--window -- "${vace[@]}" --window 5
-refuse option-conflict key=--window -- "${vace[@]}" --window 5 --window-mode continue
+refuse option-conflict key=--window-mode -- "${vace[@]}" --window 5 --window-mode continue
 printf 'P6 7 40 255\n%840s' "" >narrow.ppm
 refuse video-input key=--reference-image 'text~=7x40' -- "${vace[@]}" --reference-image narrow.ppm
 refuse model-input-unsupported key=--reference-image -- --model $flux --frames 1 --height 64 --width 96 --reference-image x.png

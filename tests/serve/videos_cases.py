@@ -298,7 +298,7 @@ def frames_videos_and_masks():
     s.finish(copy["id"])
     assert s.content(copy["id"])[1] == s.content(job["id"])[1] and copy["request"] == job["request"]
     # the parts of the list
-    assert s.call("GET", "/v1/jobs?part=unfinished")["data"] == [] and len(s.call("GET", "/v1/jobs?part=final")["data"]) == 6
+    assert s.call("GET", "/v1/jobs?part=unfinished")["data"] == [] and len(s.call("GET", "/v1/jobs?part=final")["data"]) == 7
     s.error(400, "invalid_part", "GET", "/v1/jobs?part=x")
     s.stop()
 

@@ -143,7 +143,7 @@ static weft_status check_references(const weft_generator *p)
                           WEFT_AT(.key = "--video", .value = o->visual.video),
                           "the latent frames of reference images have no noisy video. Give the "
                           "video with --control FILE, or omit --reference-image.");
-    if (o->window || o->chains)
+    if (o->window || o->continues || o->chains)
         return weft_error(WEFT_MSG_OPTION_CONFLICT,
                           WEFT_AT(.key = o->window ? "--window" : "--window-mode"),
                           "only the first window of %s would see the images of --reference-image. "
