@@ -1,5 +1,7 @@
 #include "model/video_sections.h"
 
+#include <string.h>
+
 const int64_t weft_history_frames[WEFT_HISTORY_SCALES] = {1, 2, 16};
 
 int64_t weft_video_section_first(const weft_video_sections *s, int64_t at)
@@ -59,4 +61,18 @@ int64_t weft_video_section_history_index(const weft_video_sections *s, int64_t a
     if (s->forward)
         return 1 + distance(WEFT_HISTORY_SCALES) - distance(scale + 1) + i;
     return weft_video_section_index(s, at, s->frames) + distance(scale) + i;
+}
+
+weft_status weft_trained_sections_read(const json_t *settings, const char *where,
+                                       weft_trained_sections *trained)
+{
+    const char *order;
+    WEFT_TRY(weft_json_get_string_or(settings, "sections", where, "", &order));
+    WEFT_TRY(weft_json_get_i64_or(settings, "window", where, 0, &trained->window));
+    trained->forward = !strcmp(order, "forward");
+    return trained->window >= 0
+               ? WEFT_OK
+               : weft_error(WEFT_MSG_CONFIG_VALUE,
+                            WEFT_AT(.file = where, .key = "window", WEFT_NUMBER(trained->window)),
+                            "a section has at least one frame. Write the length of the training.");
 }

@@ -12,6 +12,8 @@
 #ifndef WEFT_MODEL_VIDEO_SECTIONS_H
 #define WEFT_MODEL_VIDEO_SECTIONS_H
 
+#include "base/json.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -51,5 +53,14 @@ int64_t weft_video_section_source(const weft_video_sections *s, int64_t at, int 
 int64_t weft_video_section_index(const weft_video_sections *s, int64_t at, int64_t i);
 int64_t weft_video_section_history_index(const weft_video_sections *s, int64_t at, int scale,
                                          int64_t i);
+
+/* Sections that a model was trained with, as weft.json of the model names them. */
+typedef struct weft_trained_sections {
+    int64_t window; /* frames of a section; 0 (default): the model's own length */
+    bool forward;   /* from the first section to the last */
+} weft_trained_sections;
+/* `settings`: weft.json; NULL: none. `where` names it in messages. */
+weft_status weft_trained_sections_read(const json_t *settings, const char *where,
+                                       weft_trained_sections *trained);
 
 #endif

@@ -2,6 +2,7 @@
 #include "model/video_sections.h"
 
 #include <criterion/criterion.h>
+#include <string.h>
 
 /* Five sections of 3 frames from the last to the first: frames 13 to 15 first. */
 static const weft_video_sections backward = {.count = 5, .frames = 3};
@@ -82,4 +83,23 @@ Test(video_sections, history_with_frames_before_the_video)
     cr_expect_eq(weft_video_section_history_index(&none, 1, 0, 0), 0);
     cr_expect_eq(weft_video_section_history_index(&none, 1, 0, 1), 19);
     cr_expect_eq(weft_video_section_history_index(&none, 1, 2, 0), 1);
+}
+
+Test(video_sections, of_a_trained_model)
+{
+    const char *const good = "{\"window\": 16, \"sections\": \"forward\"}";
+    weft_trained_sections trained = {0};
+    json_t *settings;
+    cr_assert_eq(weft_json_parse(good, (int64_t)strlen(good), "weft.json", &settings), WEFT_OK);
+    cr_expect_eq(weft_trained_sections_read(settings, "weft.json", &trained), WEFT_OK);
+    cr_expect_eq(trained.window, 16);
+    cr_expect(trained.forward);
+    cr_expect_eq(weft_trained_sections_read(NULL, "weft.json", &trained), WEFT_OK);
+    cr_expect_eq(trained.window, 0);
+    cr_expect_not(trained.forward);
+    json_object_set_new(settings, "window", json_integer(-4));
+    cr_expect_neq(weft_trained_sections_read(settings, "weft.json", &trained), WEFT_OK);
+    cr_expect(strstr(weft_error_message(), "at least one frame"), "%s", weft_error_message());
+    weft_error_clear();
+    json_decref(settings);
 }

@@ -90,6 +90,12 @@ framepack_history() {
     section_video forward turned 13 --image red.png --sections reverse
     cmp forward.latents.npy same.latents.npy || fail "the default is another order of the sections"
     ! cmp -s forward.latents.npy turned.latents.npy || fail "--sections has no effect"
+    # a later training of the model has its sections, unless the config names others
+    train framepack_history further --set transformer.weights=runs/forward/model/transformer --set history.window=0 --set stages.0.steps=1
+    cmp runs/forward/model/weft.json runs/further/model/weft.json || fail "a later training has other sections"
+    train framepack_history back --set transformer.weights=runs/forward/model/transformer --set history.sections=reverse --set stages.0.steps=1
+    grep -q '"sections"' runs/back/model/weft.json && fail "history.sections has no effect on a later training"
+    has_message framepack_history-lora.log run-finished "next=*--window 4 --sections reverse*" || fail_with framepack_history-lora.log "the next command has other sections"
     "$WEFT" generate --model runs/forward/model --prompt cat --steps 2 --image red.png --last-image blue.png --out last.mp4 >last.log 2>&1 && fail "a last image: not refused"
     has_message last.log option-conflict key=--last-image || fail_with last.log "a last image: another message"
 }

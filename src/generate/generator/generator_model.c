@@ -119,14 +119,12 @@ weft_status weft_generator_model_read_settings(weft_generator_model *m, weft_gen
     m->published = !own;
     m->opposite = weft_family_was_positive(m->denoiser->family, own);
     const char *condition = json_string_value(json_object_get(own, "condition"));
-    const char *order = json_string_value(json_object_get(own, "sections"));
     m->in_sections =
         how.form == WEFT_FRAME_CONDITION_HISTORY &&
         (!how.precedes || m->published || (condition && !strcmp(condition, "history")));
     m->grid.section = how.precedes && m->in_sections ? how.section : 0;
-    m->forward = order && !strcmp(order, "forward");
     if (status == WEFT_OK)
-        status = weft_json_get_i64_or(own, "window", "weft.json", 0, &m->window);
+        status = weft_trained_sections_read(own, "weft.json", &m->trained);
     m->first_frame = condition && !strcmp(condition, "first_frame");
     const char *rest = json_string_value(json_object_get(own, "rest"));
     m->grey_rest = rest && !strcmp(rest, "grey");

@@ -5,6 +5,7 @@
 #include "generate/generator/generator.h"
 #include "generate/generator/guider.h"
 #include "generate/generator/sound_decoder.h"
+#include "model/video_sections.h"
 #include "prompt/text_tokens.h"
 
 /* Lives as long as the generator; read once. Zero-initialise; close with
@@ -27,13 +28,12 @@ typedef struct weft_generator_model {
     /* Embeddings of an empty negative prompt (weft_text_encoder_row.no_text). NULL: of the
      * encoder */
     float *no_text[WEFT_MAX_TEXT_ENCODERS];
-    bool first_frame;     /* weft.json: trained with a given first frame */
-    bool in_sections;     /* the video is denoised section by section */
-    int64_t window;       /* weft.json: frames of a section; 0 (default): the family's */
-    bool forward;         /* weft.json: sections from the first to the last */
-    bool grey_rest;       /* and grey frames after it */
-    double context_noise; /* causal models: timestep at which a block sees finished ones */
-    bool control;         /* trained with control videos: weft.json, or the pipeline's class */
+    bool first_frame;              /* weft.json: trained with a given first frame */
+    bool in_sections;              /* the video is denoised section by section */
+    weft_trained_sections trained; /* weft.json */
+    bool grey_rest;                /* and grey frames after it */
+    double context_noise;          /* causal models: timestep at which a block sees finished ones */
+    bool control; /* trained with control videos: weft.json, or the pipeline's class */
     const weft_edit_pipeline *edit; /* of model_index.json; NULL: the model edits no images */
     bool staged;                    /* the pipeline is the family's staged_pipeline */
     bool expands_timesteps;         /* model_index.json: a given first frame has its own timestep */

@@ -198,7 +198,7 @@ static weft_status check_sizes(weft_generator *p)
 static bool is_forward(const weft_generator *p)
 {
     const weft_generator_options *o = &p->options;
-    return o->sections_forward || (p->model.forward && !o->sections_reverse);
+    return o->sections_forward || (p->model.trained.forward && !o->sections_reverse);
 }
 
 static weft_status check_sections(const weft_generator *p)
@@ -248,7 +248,7 @@ static weft_status lay_sections(weft_generator *p)
     const weft_frame_condition how = weft_model_takes_port(p->model.denoiser);
     WEFT_TRY(check_sections(p));
     if (!o->window)
-        o->window = p->model.window ? p->model.window : how.section * f;
+        o->window = p->model.trained.window ? p->model.trained.window : how.section * f;
     if (!how.precedes && o->window % f)
         return weft_error(WEFT_MSG_VIDEO_SIZE, WEFT_AT(.key = "--window", WEFT_NUMBER(o->window)),
                           "sections have a multiple of %" PRId64 " frames, not %" PRId64, f,
@@ -587,8 +587,8 @@ static weft_status arrange_sections(weft_generator *p)
     if (!p->model.grid.section)
         return WEFT_OK;
     if (!o->window)
-        o->window =
-            p->model.window ? p->model.window : weft_grid_frames(&p->model.grid, how.section);
+        o->window = p->model.trained.window ? p->model.trained.window
+                                            : weft_grid_frames(&p->model.grid, how.section);
     p->model.grid.section = 0;
     WEFT_TRY(check_frames(p, "--window", o->window));
     p->model.grid.section = weft_grid_latent_frames(&p->model.grid, o->window);

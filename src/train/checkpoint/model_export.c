@@ -694,6 +694,18 @@ static const char *inputs_of(const weft_export *e)
                : "";
 }
 
+/* Options with which a video of an adapter has the sections of the training: weft.json of the
+ * model that it adapts has others or none. */
+static void print_sections(const weft_export *e, weft_buf *command)
+{
+    const weft_video_sections *s = &e->models->sections;
+    if (!s->frames)
+        return;
+    weft_buf_printf(command, " --window %" PRId64, weft_history_inputs_window(e->models));
+    if (!s->precedes)
+        weft_buf_printf(command, " --sections %s", s->forward ? "forward" : "reverse");
+}
+
 /* Prints the command that generates a video with the trained model. */
 static void print_generate(const weft_export *e, const char *model, const char *lora)
 {
@@ -701,6 +713,8 @@ static void print_generate(const weft_export *e, const char *model, const char *
     weft_buf command = {0};
     weft_buf_printf(&command, "weft generate --model %s%s%s%s", model, lora ? " --lora " : "",
                     lora ? lora : "", inputs_of(e));
+    if (lora)
+        print_sections(e, &command);
     if (shows && lora)
         weft_buf_printf(&command, " --identity-encoder %s/identity", e->run->out);
     weft_buf_printf(&command, "%s --prompt \"TEXT\" --out video.mp4",

@@ -6,12 +6,13 @@
 static const char *const order_words[] = {"auto", "reverse", "forward", NULL};
 static const weft_key history_keys[] = {
     {"window", WEFT_KEY_I64, offsetof(weft_history_config, window), "0", "frames",
-     "length of a section, as `weft generate --window`. 0 (default): the model's own, 36 for "
-     "Framepack and 33 for Helios",
+     "length of a section, as `weft generate --window`. 0 (default): the one in weft.json of "
+     "transformer.weights; without it the model's own, 36 for Framepack and 33 for Helios",
      .min = 0, .max = 1e6},
     {"sections", WEFT_KEY_ENUM, offsetof(weft_history_config, sections), "auto", "",
      "Framepack: order of the sections, as `weft generate --sections`. reverse: the history is "
-     "after the section, forward (F1): before it; auto: reverse. Helios: always forward",
+     "after the section, forward (F1): before it; auto: as in weft.json of "
+     "transformer.weights, otherwise reverse. Helios: always forward",
      .choices = order_words},
 };
 const weft_section weft_history_section = {

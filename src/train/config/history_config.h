@@ -7,13 +7,13 @@
 #include "base/config.h"
 
 typedef enum weft_history_order {
-    WEFT_HISTORY_ORDER_AUTO, /* the family's default, as in generation */
+    WEFT_HISTORY_ORDER_AUTO, /* of the weights, or reverse, as in generation */
     WEFT_HISTORY_ORDER_REVERSE,
     WEFT_HISTORY_ORDER_FORWARD
 } weft_history_order;
 
 typedef struct weft_history_config {
-    int64_t window; /* frames of a section; 0 (default): the model's own length */
+    int64_t window; /* frames of a section; 0 (default): of the weights, or the model's own */
     int sections;   /* weft_history_order */
 } weft_history_config;
 extern const weft_section weft_history_section;

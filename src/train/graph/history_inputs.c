@@ -91,7 +91,8 @@ void weft_history_inputs_fill(const weft_video_sections *s, int64_t at, const we
 static weft_status set_length(const weft_run *run, weft_run_models *m,
                               const weft_frame_condition *how, const char *path)
 {
-    const int64_t window = run->history.window, f = m->grid.factor[0];
+    const int64_t f = m->grid.factor[0],
+                  window = run->history.window ? run->history.window : m->trained_sections.window;
     char rule[32];
     m->sections.frames = how->section;
     if (!window)
@@ -170,8 +171,10 @@ weft_status weft_history_inputs_read(const weft_run *run, weft_run_models *m, co
             "each section of %s is encoded as a video of its own, which tiles do not support. "
             "Remove the key.",
             weft_model_class(&m->denoiser));
-    m->sections = (weft_video_sections){
-        .forward = how.precedes || order == WEFT_HISTORY_ORDER_FORWARD, .precedes = how.precedes};
+    const bool as_before = order == WEFT_HISTORY_ORDER_AUTO && m->trained_sections.forward;
+    m->sections = (weft_video_sections){.forward = how.precedes || as_before ||
+                                                   order == WEFT_HISTORY_ORDER_FORWARD,
+                                        .precedes = how.precedes};
     WEFT_TRY(set_length(run, m, &how, path));
     WEFT_TRY(check_clips(run, m, path));
     if (how.precedes)

@@ -714,8 +714,11 @@ static weft_status check_settings(const weft_run *run, const char *path, weft_ru
         return WEFT_OK;
     WEFT_TRY(read_settings(weights, run->transformer.settings, &settings));
     find_rest(run, settings, m);
-    const weft_status_code status =
-        check_sign(&m->denoiser, weights, settings, path, "transformer.weights");
+    weft_status_code status =
+        weft_error_at(weft_trained_sections_read(settings, "weft.json", &m->trained_sections),
+                      WEFT_AT(.file = path, .key = "transformer.weights"));
+    if (status == WEFT_OK)
+        status = check_sign(&m->denoiser, weights, settings, path, "transformer.weights");
     json_decref(settings);
     return status;
 }

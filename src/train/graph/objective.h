@@ -25,8 +25,9 @@ typedef struct weft_run_models {
     bool grey_rest;
     /* condition: history: `frames` and the order; frames 0: none (train/graph/history_inputs.h) */
     weft_video_sections sections;
-    weft_model image_encoder; /* of a character; family NULL: none */
-    int64_t image_tokens;     /* of image_encoder; 0: none */
+    weft_trained_sections trained_sections; /* of the transformer's weights */
+    weft_model image_encoder;               /* of a character; family NULL: none */
+    int64_t image_tokens;                   /* of image_encoder; 0: none */
     weft_model teacher;    /* distill.teacher; family NULL: the denoiser with its first weights */
     weft_model fake;       /* distill.fake_weights; family NULL: as the teacher */
     bool partly_trained;   /* the trained model has frozen parameters or a LoRA */
