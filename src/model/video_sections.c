@@ -74,5 +74,7 @@ weft_status weft_trained_sections_read(const json_t *settings, const char *where
                ? WEFT_OK
                : weft_error(WEFT_MSG_CONFIG_VALUE,
                             WEFT_AT(.file = where, .key = "window", WEFT_NUMBER(trained->window)),
-                            "a section has at least one frame. Write the length of the training.");
+                            "a section has at least one frame, not %" PRId64
+                            ". Write the length of the training.",
+                            trained->window);
 }
