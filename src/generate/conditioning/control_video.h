@@ -24,7 +24,8 @@ int64_t weft_control_channels(const weft_grid *grid);
 int64_t weft_control_workspace_bytes(const weft_control_video *control);
 /* Checks the sizes of the reference images, by the headers of their files. */
 weft_status weft_control_check_references(const weft_control_video *control);
-/* Temporary bytes of weft_control_encode_references, without the pixels of the files and without the encoder. */
+/* Temporary bytes of weft_control_encode_references, without the encoder and the pixels of the
+ * files. */
 int64_t weft_control_reference_bytes(const weft_control_video *control);
 /* Fills the latent frames of the reference images in control (references + latent frames, rows,
  * columns, weft_control_channels), normalised. `vae` is a bound encoder of one frame of the canvas.
