@@ -6,7 +6,8 @@
 #include "base/status.h"
 
 /* Sets *fps to the rate of the video in the open file `fd`; 0: the file has none. `program`: path
- * of weft. `folder`: working folder of the process. WEFT_E_FORMAT: the video cannot be read. */
+ * of weft. `folder`: working folder of the process. An error of class
+ * WEFT_MSG_VIDEO_INPUT: the video cannot be read. */
 weft_status weft_coarse_rate(const char *program, const char *folder, int fd, double *fps);
 
 #endif

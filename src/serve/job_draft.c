@@ -91,7 +91,9 @@ static weft_status read_coarse_fps(const weft_serve_request *r, const weft_queue
     const int fd = file ? open(file, O_RDONLY | O_CLOEXEC) : r->uploads[WEFT_INPUT_REFINE].file - 1;
     weft_status_code status = WEFT_OK;
     WEFT_GO(WEFT_ALLOCATED(file || !of_base, "a path"));
-    if (fd < 0 || weft_coarse_rate(s->program, s->state, fd, fps) != WEFT_OK)
+    if (fd >= 0)
+        status = weft_coarse_rate(s->program, s->state, fd, fps);
+    if (fd < 0 || (status != WEFT_OK && weft_error_class() == WEFT_MSG_VIDEO_INPUT))
         status =
             weft_request_refuse("refine", NULL, "the video cannot be decoded; send another file");
 out:

@@ -147,7 +147,6 @@ hidream_in_few_steps() {
 }
 check hidream_in_few_steps
 check flux published flux 1
-check history_refusals
 # index_has NAME KEY...: model_index.json of the run has these entries of the published folder
 index_has() {
     python3 -S - "$SRC/tests/golden/pipelines/$1/model_index.json" "runs/$1/model/model_index.json" "${@:2}" <<'PY' || fail "model_index.json of $1"
@@ -164,8 +163,18 @@ wan22() {
     diff -r "$SRC/tests/golden/pipelines/wan22/transformer_2" runs/wan22/model/transformer_2 || fail "the other expert"
     run wan22 low --set "transformer.weights=$SRC/tests/golden/pipelines/wan22/transformer_2"
     [ ! -e runs/low/model/transformer_2 ] && ! grep -q boundary_ratio runs/low/model/model_index.json || fail "the low-noise expert as the high-noise one"
+    # only the weights were copied, and their index is damaged
+    mkdir alone
+    cp -r "$SRC/tests/golden/pipelines/wan22/transformer" alone
+    cp "$SRC/tests/golden/pipelines/wan22/model_index.json" alone
+    run wan22 alone --set transformer.weights=alone/transformer/
+    [ ! -e runs/alone/model/transformer_2 ] && ! grep -q transformer_2 runs/alone/model/model_index.json || fail "an expert that is not there"
+    echo '{' >alone/model_index.json
+    run wan22 damaged --set transformer.weights=alone/transformer
+    has_message damaged.log text-damaged file=alone/transformer/../model_index.json || fail_with damaged.log "a damaged index without a warning"
 }
 check wan22
+check history_refusals
 # The class by which the model edits images, and the processor of its images.
 qwen_edit() {
     published qwen_edit 1 --image red.png

@@ -280,14 +280,34 @@ static weft_status write_sound(const weft_export *e, const char *folder)
 
 /* ---- the pipeline of the first weights ------------------------------------------------------- */
 
-/* Loads the model_index.json next to the weights that the run began with. *index NULL: none. */
-static weft_status load_base(const weft_export *e, json_t **index)
+/* Returns the model_index.json next to the weights that the run began with, or NULL. A damaged one
+ * must not cost the finished training its export. */
+static json_t *load_base(const weft_export *e, bool warns)
 {
     const char *from = e->run->transformer.weights;
     char path[1100];
+    json_t *index = NULL;
     snprintf(path, sizeof path, "%s/../model_index.json", from);
-    *index = NULL;
-    return from[0] && weft_path_exists(path) ? weft_json_load(path, index) : WEFT_OK;
+    if (from[0] && weft_path_exists(path) && weft_json_load(path, &index) != WEFT_OK) {
+        if (warns)
+            weft_warning(WEFT_MSG_TEXT_DAMAGED, WEFT_AT(.file = path),
+                         "the finished model lacks the settings and parts of this pipeline: %s",
+                         weft_error_message());
+        weft_error_clear();
+    }
+    return index;
+}
+
+/* Whether the run began with weights in a folder of this name. */
+static bool began_in(const weft_export *e, const char *name)
+{
+    const char *path = e->run->transformer.weights;
+    size_t length = strlen(path);
+    const size_t named = strlen(name);
+    while (length && path[length - 1] == '/')
+        length--;
+    return length >= named && !strncmp(path + length - named, name, named) &&
+           (length == named || path[length - named - 1] == '/');
 }
 
 static const weft_edit_pipeline *edit_pipeline(const weft_export *e, const char *class_name)
@@ -321,14 +341,20 @@ static const struct {
     bool expert; /* of other noise levels, for transformers only */
 } base_parts[] = {{"guider"}, {"processor"}, {"transformer_2", true}};
 
-/* Whether the export has a part of the pipeline of the first weights. The undistilled expert does
- * not fit the steps of a distilled one. */
+static void part_folder(const weft_export *e, int i, char *folder, size_t bytes)
+{
+    snprintf(folder, bytes, "%s/../%s", e->run->transformer.weights, base_parts[i].folder);
+}
+
+/* Whether the export has a part of the pipeline of the first weights, which may be without it if
+ * only the weights were copied. The undistilled expert does not fit the steps of a distilled one. */
 static bool has_part(const weft_export *e, const json_t *base, int i)
 {
     const json_t *name = json_array_get(json_object_get(base, base_parts[i].folder), 1);
-    const char *weights = weft_path_base(e->run->transformer.weights);
-    return json_is_string(name) &&
-           (!base_parts[i].expert || (!e->run->distill.method && !strcmp(weights, "transformer")));
+    char folder[1100];
+    part_folder(e, i, folder, sizeof folder);
+    return json_is_string(name) && weft_path_is_dir(folder) &&
+           (!base_parts[i].expert || (!e->run->distill.method && began_in(e, "transformer")));
 }
 
 static bool of_part(const char *name)
@@ -339,13 +365,11 @@ static bool of_part(const char *name)
 static weft_status write_parts(const weft_export *e, const char *folder)
 {
     char from[1100], to[700];
-    json_t *base;
-    WEFT_TRY(load_base(e, &base));
     weft_status_code status = WEFT_OK;
+    json_t *base = load_base(e, false);
     for (int i = 0; i < WEFT_COUNT(base_parts); i++) {
-        const char *name = base_parts[i].folder;
-        snprintf(from, sizeof from, "%s/../%s", e->run->transformer.weights, name);
-        snprintf(to, sizeof to, "%s/%s", folder, name);
+        part_folder(e, i, from, sizeof from);
+        snprintf(to, sizeof to, "%s/%s", folder, base_parts[i].folder);
         if (has_part(e, base, i))
             WEFT_GO(copy_files(from, to, of_part));
     }
@@ -356,13 +380,12 @@ out:
 
 /* Adds the class of the pipeline, and the settings and parts of the pipeline of the first
  * weights. */
-static weft_status index_base(const weft_export *e, json_t *index)
+static void index_base(const weft_export *e, json_t *index)
 {
     /* a boundary of experts has no meaning without the other expert, which a distilled one gets */
     static const char *const settings[] = {"boundary_ratio", "is_distilled", "is_cfg_zero_star"};
-    const bool low = !strcmp(weft_path_base(e->run->transformer.weights), "transformer_2");
-    json_t *base;
-    WEFT_TRY(load_base(e, &base));
+    const bool low = began_in(e, "transformer_2");
+    json_t *base = load_base(e, true);
     json_object_set_new(index, "_class_name", json_string(pipeline_class(e, base)));
     for (int i = low; i < WEFT_COUNT(settings); i++) {
         json_t *value = json_object_get(base, settings[i]);
@@ -374,18 +397,16 @@ static weft_status index_base(const weft_export *e, json_t *index)
             json_object_set(index, base_parts[i].folder,
                             json_object_get(base, base_parts[i].folder));
     json_decref(base);
-    return WEFT_OK;
 }
 
-static weft_status write_index(const weft_export *e, const image_encoder *seen, const char *folder)
+static weft_status fill_index(const weft_export *e, const image_encoder *seen, json_t *index)
 {
     const weft_noise_process_config process = process_at_end(e);
     const weft_run_models *m = e->models;
-    json_t *index = json_object();
     static const char klein[] = "Flux2KleinPipeline"; /* has the field is_distilled */
     const bool image = e->run->condition == WEFT_CONDITION_FIRST_FRAME;
     const char *times_key = m->denoiser.family->times_key;
-    WEFT_TRY(index_base(e, index));
+    index_base(e, index);
     if (image && times_key &&
         weft_model_takes_port(&m->denoiser).form == WEFT_FRAME_CONDITION_TIMES)
         json_object_set_new(index, times_key, json_true());
@@ -418,7 +439,18 @@ static weft_status write_index(const weft_export *e, const image_encoder *seen, 
     json_object_set_new(index, "scheduler",
                         json_pack("[s,s]", "diffusers",
                                   weft_noise_process_class(weft_run_process(e->run), &process)));
-    return save_json(folder, "model_index.json", index);
+    return WEFT_OK;
+}
+
+static weft_status write_index(const weft_export *e, const image_encoder *seen, const char *folder)
+{
+    json_t *index = json_object();
+    WEFT_TRY(WEFT_ALLOCATED(index, "a model index"));
+    const weft_status_code status = fill_index(e, seen, index);
+    if (status == WEFT_OK)
+        return save_json(folder, "model_index.json", index);
+    json_decref(index);
+    return status;
 }
 
 /* Copies a frozen text encoder, and the tokenizer of any text encoder. */
@@ -672,9 +704,7 @@ static void print_next(weft_buf *command)
 /* Whether the pipeline of the finished model edits images. */
 static bool edits(const weft_export *e)
 {
-    json_t *base = NULL;
-    if (load_base(e, &base) != WEFT_OK)
-        weft_error_clear();
+    json_t *base = load_base(e, false);
     const bool found = edit_pipeline(e, pipeline_class(e, base)) != NULL;
     json_decref(base);
     return found;
