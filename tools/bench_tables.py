@@ -245,11 +245,33 @@ def pages(write):
     return same
 
 
+def missing_commits():
+    """Commits of results that neither are in the history nor are listed in bench/README.md. A shallow
+    or missing repository has no answer."""
+    def git(*words):
+        return subprocess.run(["git", "-C", ROOT, *words], capture_output=True, text=True)
+    if git("rev-parse", "--is-shallow-repository").stdout.strip() != "false":
+        return []
+    listed = open(os.path.join(ROOT, "bench", "README.md"), encoding="utf-8").read()
+    cited = {commit for path in glob.glob(os.path.join(RESULTS, "*.csv"))
+             for commit in re.findall(r",\d{4}-\d\d-\d\d,([0-9a-f]{8})\b", open(path).read())}
+    return [commit for commit in sorted(cited) if commit not in listed and
+            git("merge-base", "--is-ancestor", commit, "HEAD").returncode]
+
+
+def check():
+    missing = missing_commits()
+    for commit in missing:
+        print(f"bench/results: commit {commit} is not in the history; a branch was rebased after the "
+              "measurement. Write the commit that has the change now")
+    return pages(False) and not missing
+
+
 def main(words):
     if words == ["update"]:
         pages(True)
     elif words == ["check"]:
-        sys.exit(0 if pages(False) else 1)
+        sys.exit(0 if check() else 1)
     elif len(words) > 2 and words[0] == "record":
         sys.exit(record(words[1], words[2:]))
     elif len(words) > 2 and words[0] == "record-page":

@@ -619,12 +619,16 @@ def precision_and_weights():
     plain = made({"precision": "f32"}, {})
     bf16 = made({}, {"precision": "bf16"}, "--precision", "bf16")
     made({"precision": "tf32"}, {"precision": "tf32"}, "--precision", "tf32")
-    made({"precision": "auto"}, {"precision": "auto"}, "--precision", "auto")
     made({"precision": "f32", "vae_precision": "bf16"}, {"vae_precision": "bf16"}, "--vae-precision", "bf16")
     made({"precision": "f32", "vae_precision": "tf32"}, {"vae_precision": "tf32"}, "--vae-precision", "tf32")
     made({"precision": "f32", **int8}, int8, "--weights", "int8")
     made({"precision": "f32", "weights": "stored"}, {})  # after the same model in int8
     assert len({s.content(job["id"])[1] for job in (plain, bf16)}) == 2
+    # measured at the start of the job, so either precision
+    auto = s.call("POST", "/v1/jobs", {**small, "precision": "auto"})
+    assert auto["request"]["precision"] == "auto", auto
+    s.finish(auto["id"])
+    assert s.content(auto["id"])[1] in [s.content(job["id"])[1] for job in (plain, bf16)]
     # a variant keeps the values of its job, and ignores the defaults of the server
     assert "precision" not in s.call("POST", f"/v1/jobs/{plain['id']}/duplicate", {"seed": 3})["request"]
     # prices differ, and illegal values are refused with the legal ones
