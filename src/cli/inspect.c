@@ -10,13 +10,10 @@
 
 static const weft_option options[] = {
     {"--batch-size", "N", "1", "samples in a step (of all ranks together)", WEFT_ALSO("--batch")},
-    {"--frames", "N", "81",
-     "frames of the video, as the autoencoder needs (Wan: 1 + 4 n); by default the nearest number "
-     "that it takes, or the usual number of the model (images: 1)"},
+    {"--frames", "N", "81", "frames of the video; by default the nearest number that fits"},
     {"--height", "N", "480", "rows of the video"},
     {"--width", "N", "832", "columns of the video"},
-    {"--text-tokens", "N", "512",
-     "text tokens per sample; by default as in the pipeline, at most 512", WEFT_ALSO("--text")},
+    {"--text-tokens", "N", "512", "text tokens; by default the pipeline's", WEFT_ALSO("--text")},
     {"--recompute", "PATTERN", NULL,
      "recompute matching scopes or ops in the backward; '*' matches any text", .repeated = true},
     {"--mesh", "AXES", "", "mesh of the rank, e.g. dp=2,tp=4"},
@@ -38,8 +35,7 @@ static const weft_option options[] = {
      .group = "model"},
     {"--backend", "NAME", "cpu", "backend of the kernels; cpu, cuda, auto, ref or virtual",
      .group = "model"},
-    {"--top", "N", "8", "number of largest kinds of nodes and of largest buffers to print",
-     .group = "model"},
+    {"--top", "N", "8", "number of the largest kinds of nodes and buffers", .group = "model"},
     {"--bf16", NULL, NULL, "compute in mixed precision, as `precision: bf16`", .group = "model"},
     {"--json", NULL, NULL, "print the figures, or with --roofline the launches, as JSON"},
 };

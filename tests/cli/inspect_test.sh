@@ -155,13 +155,13 @@ PY
         cogvideox-5b-i2v) set -- --frames 49 --width 720 ;;
         *) set -- ;;
         esac
-        "$WEFT" inspect model "$size" --top 0 "$@" >out 2>err || fail_with err "$size"
+        "$WEFT" inspect model "$size" --top 0 "$@" >page.txt 2>err || fail_with err "$size"
     done <sizes.txt
     # an image; the nearest number of frames to 81; frames, height and width of each family's autoencoder
     for size in "flux2-dev 1 x 1 x 30 x 52" "latte-1 1 x 16 x 60 x 104" "sd1 1 x 1 x 60 x 104" "cogvideox1.5-5b 1 x 22 x 60 x 104" "stdit3-xl 1 x 25 x 60 x 104" "ltx-2-19b 1 x 11 x 15 x 26" \
         "cosmos1-7b 1 x 11 x 60 x 104" "cosmos-transfer2.5-2b 1 x 21 x 60 x 104"; do
-        "$WEFT" inspect model "${size%% *}" --top 0 >out || fail "${size%% *}"
-        grep -q "sample size *${size#* } (latents)" out || { cat out; fail "$size"; }
+        "$WEFT" inspect model "${size%% *}" --top 0 >page.txt || fail "${size%% *}"
+        grep -q "sample size *${size#* } (latents)" page.txt || fail_with page.txt "$size"
     done
     "$WEFT" inspect model flux2-dev --frames 81 >out 2>err && fail "81 frames of flux2-dev are accepted"
     has_message err model-shape text~=81 || fail_with err "the message"

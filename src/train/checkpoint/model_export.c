@@ -346,8 +346,8 @@ static void part_folder(const weft_export *e, int i, char *folder, size_t bytes)
     snprintf(folder, bytes, "%s/../%s", e->run->transformer.weights, base_parts[i].folder);
 }
 
-/* Whether the export has a part of the pipeline of the first weights, which may be without it if
- * only the weights were copied. The undistilled expert does not fit the steps of a distilled one. */
+/* Whether the export has a part of the pipeline of the first weights. A folder of which only the
+ * weights were copied lacks it. An undistilled expert does not fit a distilled one. */
 static bool has_part(const weft_export *e, const json_t *base, int i)
 {
     const json_t *name = json_array_get(json_object_get(base, base_parts[i].folder), 1);
