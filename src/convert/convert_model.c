@@ -405,22 +405,22 @@ static weft_status compare_copies(const converting *v, const made *m, int p)
 {
     float *merged[2] = {0}, *a = v->wide, *b = v->converted;
     const weft_stored_tensor *const part[] = {m->part[0], m->part[p]};
+    bool equal = part[0]->count == part[1]->count;
     weft_status_code status = WEFT_OK;
     WEFT_GO(merge(v, m, 0, &merged[0]));
     WEFT_GO(merge(v, m, p, &merged[1]));
-    for (int64_t at = 0; at < part[0]->count; at += CHUNK) {
+    for (int64_t at = 0; equal && at < part[0]->count; at += CHUNK) {
         const int64_t here = part[0]->count - at < CHUNK ? part[0]->count - at : CHUNK;
         read_part(part[0], merged[0], at, here, a);
         read_part(part[1], merged[1], at, here, b);
-        if (memcmp(a, b, (size_t)here * sizeof *a) != 0) {
-            status = weft_error(WEFT_MSG_FORMAT_UNSUPPORTED,
-                                WEFT_AT(.file = v->c->in, .key = m->is.part[p]),
-                                "it differs from \"%s\", and the authors' file has one tensor for "
-                                "both, \"%s\"; use --to diffusers",
-                                m->is.part[0], m->is.name);
-            break;
-        }
+        equal = !memcmp(a, b, (size_t)here * sizeof *a);
     }
+    if (!equal)
+        status = weft_error(WEFT_MSG_FORMAT_UNSUPPORTED,
+                            WEFT_AT(.file = v->c->in, .key = m->is.part[p]),
+                            "it differs from \"%s\", and the authors' file has one tensor for both, "
+                            "\"%s\"; use --to diffusers",
+                            m->is.part[0], m->is.name);
 out:
     weft_free(merged[0]);
     weft_free(merged[1]);

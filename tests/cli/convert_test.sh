@@ -331,6 +331,34 @@ for made in "branch", "branch2":
 PY
 # The authors' file has one copy of the embedders. The branch of the golden files has other values.
 refuse format-unsupported file="$transfer/transformer" key=controlnet.* 'text~=--to diffusers' -- "$transfer/transformer" new.safetensors --to original
+# A branch with equal embedders, of which one is narrower than the transformer's.
+mkdir -p narrow/controlnet
+cp -r "$transfer/transformer" narrow
+python3 -S - "$transfer" <<'PY'
+import json, math, struct, sys
+def read(part):
+    data = open(f"{sys.argv[1]}/{part}/diffusion_pytorch_model.safetensors", "rb").read()
+    at = 8 + struct.unpack("<Q", data[:8])[0]
+    h = json.loads(data[8:at])
+    h.pop("__metadata__", None)
+    return {k: (v["shape"], data[at + v["data_offsets"][0]:at + v["data_offsets"][1]]) for k, v in h.items()}
+config = json.load(open(sys.argv[1] + "/controlnet/config.json"))
+width = config["encoder_hidden_states_channels"]
+config["encoder_hidden_states_channels"] = config["text_embed_dim"] = 6
+json.dump(config, open("narrow/controlnet/config.json", "w"))
+transformer, h, out = read("transformer"), {}, b""
+for k, (shape, data) in read("controlnet").items():
+    same = transformer.get(k.replace("patch_embed_base", "patch_embed"))
+    data = same[1] if same and same[0] == shape else data
+    if k.startswith("crossattn_proj.") or ".attn2.to_k." in k or ".attn2.to_v." in k:
+        shape = [6 if d == width else d for d in shape]
+        data = data[:4 * math.prod(shape)]
+    h[k] = {"dtype": "F32", "shape": shape, "data_offsets": [len(out), len(out) + len(data)]}
+    out += data
+head = json.dumps(h).encode()
+open("narrow/controlnet/diffusion_pytorch_model.safetensors", "wb").write(struct.pack("<Q", len(head)) + head + out)
+PY
+refuse format-unsupported file=narrow/transformer key=controlnet.crossattn_proj.* 'text~=--to diffusers' -- narrow/transformer new.safetensors --to original
 
 # A model of 256 MiB is converted in a few MiB of memory.
 python3 -S - "$wan/diffusers" <<'PY'

@@ -101,6 +101,7 @@ class Page:
             self.resize(width, height), self.theme(theme), self.check_width(), self.shot(f"{name}-{width}-{theme}")
 
     def fill(self, **values):
+        self.until("document.getElementById('form').elements.width.value")  # the model's values came, which would replace others
         for name, value in {**dict(prompt="a red cat", width=32, height=32, frames=17, steps=20), **values}.items():
             self.set(name, value)
 
@@ -528,7 +529,7 @@ def refinements_and_settings():
     assert page.js("return field.frames.step") == "1"
     page.set("frames", 5)
     page.until("/of memory/.test(document.getElementById('price').textContent)")
-    assert page.js("return command()").endswith("--refine refine_refine.png"), page.js("return command()")
+    assert page.js("return command()").endswith("--refine 'refine_refine.png'"), page.js("return command()")
     page.click("Add to queue")
     page.until("document.querySelectorAll('#videos .chip.completed').length === 1")
     request = s.call("GET", "/v1/jobs")["data"][0]["request"]
@@ -536,10 +537,10 @@ def refinements_and_settings():
     page.js("setFile('refine', null)")
     assert of("guidance_scale", "refine_frames") == [usual[1], None], of("guidance_scale", "refine_frames")
     page.js("capabilities.models[0].reference_images = 2; for (const name of ['reference_image', 'reference_image_2']) setFile(name, new File([], name + '.png'))")
-    assert page.js("return command()").endswith("--reference-image reference_image.png --reference-image reference_image_2.png"), page.js("return command()")
+    assert page.js("return command()").endswith("--reference-image 'reference_image.png' --reference-image 'reference_image_2.png'"), page.js("return command()")
     page.js("capabilities.models[0].reference_images = 0")
     page.js("capabilities.models[0].identity_images = 2; for (const name of ['identity_image', 'identity_image_2']) setFile(name, new File([], name + '.png'))")
-    assert page.js("return command()").endswith("--identity-image identity_image.png --identity-image identity_image_2.png"), page.js("return command()")
+    assert page.js("return command()").endswith("--identity-image 'identity_image.png' --identity-image 'identity_image_2.png'"), page.js("return command()")
     page.close()
     s.stop()
 
