@@ -40,7 +40,7 @@ launches_add_up() {
     "$WEFT" inspect model small.json --training-step --frames 1 --height 16 --width 16 --roofline h100 --json >f32.json || fail "f32"
     "$WEFT" inspect model small.json --training-step --roofline h100 --bf16 --mesh fsdp=8 --batch-size 8 --json >bf16.json || fail "bf16"
     python3 -S - <<'P' || fail "launches"
-import json
+import json, os
 least, f32, bf16 = (json.load(open(name + ".json")) for name in ("least", "f32", "bf16"))
 assert f32["programs"][0]["flops"] == least["flops_step"], (f32["programs"][0]["flops"], least)
 for t in f32, bf16:
@@ -58,6 +58,19 @@ assert len(own) == 1 and own[0]["launches"] == 30, own
 assert abs(own[0]["least_seconds"] - own[0]["flops"] / bf16["flops"]) < 1e-9 and own[0]["limit"] == "flops", own
 adamw = [r for r in p["rows"] if r["key"].startswith("adamw")]
 assert sum(r["nodes"] for r in adamw) == 825 and all(r["part"] == "update" and r["occupancy"] == 62 for r in adamw), adamw[0]
+# Of a node with several kernels, the least occupancy of the table (the last column is of sm_90).
+table = {}
+for line in open(os.environ["SRC"] + "/tools/gpu_budgets.txt"):
+    part = line.split()
+    if part and part[0][0] != "#":
+        table[part[0]] = int(part[-1])
+several = 0
+for r in p["rows"]:
+    known = [table.get(k) for k in r.get("kernels", "").split("+")]
+    if None not in known:
+        assert r["occupancy"] == min(known), r
+        several += known[0] > min(known) # the first kernel's would be wrong
+assert several > 0
 assert p["measured"]["seconds"] < p["stated"]["seconds"] and "bench/gpu.md" in bf16["measured_source"], p["measured"]
 assert p["exchanges"] > 0 and p["sent_bytes"] > 2 * 1418996800 and p["least"]["exchange_seconds"] > 0
 assert p["least"]["seconds"] >= p["least"]["kernel_seconds"] and f32["programs"][0]["exchanges"] == 0
