@@ -145,7 +145,7 @@ DEV void dkv_segment(fragments *dk, fragments *dv, char *shared, const attention
         const int32_t first = row + (int32_t)THREAD(0) / 32 * 16,
                       j_end = first + 16 < end ? first + 16 : end;
         const int whole = all_seen(g, seen_ahead(a, g), query, query + TILE, first, j_end);
-        dkv_tile(dk, dv, shared, q, a, whole ? NULL : &g, row, query);
+        dkv_tile(dk, dv, shared, q, a, g, row, query, whole);
         stage = 1 - stage;
     }
     COPY_WAIT(0);

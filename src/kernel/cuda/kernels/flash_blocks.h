@@ -119,6 +119,7 @@ DEV void blocks_of_keys(const attention_args *a, char *shared)
     char *stages = shared + 2 * FLASH_GRAD_ROWS * ROW;
     chosen_tiles ahead = tiles_of_queries(a, &r);
     fragments dk[1], dv[1];
+    const segment any = {0, 0, 0, 0};
     int is = next_tile(&ahead, TILE), stage = 0;
     dkv_begin(dk, dv, shared, a, r.row, r.end);
     if (is)
@@ -133,7 +134,8 @@ DEV void blocks_of_keys(const attention_args *a, char *shared)
         if (is)
             copy_queries(stages + stage * DKV_STAGE, a, ahead.begin, ahead.end);
         copy_commit();
-        dkv_tile(dk, dv, shared, q, a, NULL, r.row, 0); /* rows after the tile have weights of 0 */
+        /* Rows after the tile have weights of 0. */
+        dkv_tile(dk, dv, shared, q, a, any, r.row, 0, 1);
     }
     dkv_end(dk, dv, shared, a, r.row, r.end);
 }

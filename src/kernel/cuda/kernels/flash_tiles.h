@@ -301,17 +301,17 @@ DEV void dkv_begin(fragments *dk, fragments *dv, char *shared, const attention_a
     copy_rows(shared + FLASH_GRAD_ROWS * ROW, a->v, a, row, end, FLASH_GRAD_ROWS);
 }
 
-/* Adds a stage of queries to dk and dv of the keys from `row` on. `g`: which queries see which
- * keys; NULL: all of the stage see all. */
+/* Adds a stage of queries to dk and dv of the keys from `row` on. `whole`: all of the stage see
+ * all keys; otherwise `g` decides. */
 DEV void dkv_tile(fragments *dk, fragments *dv, const char *shared, const char *q,
-                  const attention_args *a, const segment *g, int32_t row, int32_t query)
+                  const attention_args *a, segment g, int32_t row, int32_t query, int whole)
 {
     const int own = (int)THREAD(0) / 32 * 16, tile = TILE * ROW;
     fragments s[1], dp[1];
     score(s, shared_address(shared), shared_address(q), own, 1);
     score(dp, shared_address(shared + FLASH_GRAD_ROWS * ROW), shared_address(q + tile), own, 1);
-    if (g)
-        hide_queries(s, a, *g, row + own, query);
+    if (!whole)
+        hide_queries(s, a, g, row + own, query);
     slopes_of_keys(s, dp, a, row + own, (const float *)(q + 2 * tile));
     accumulate(dv, s, shared_address(q + tile), 1);
     accumulate(dk, dp, shared_address(q), 1);
