@@ -267,10 +267,6 @@ static weft_status open_ranks(trainer *t)
     WEFT_TRY(weft_pp_layout_open(&run->parallel, &c->exec.mesh, weft_comm_rank(t->comm), c->path,
                                  &t->pp));
     c->exec.pp = t->pp;
-    if (!c->exec.backend)
-        return weft_error(WEFT_MSG_CONFIG_VALUE,
-                          WEFT_AT(.file = c->path, .key = "backend", .value = run->backend),
-                          "'%s' is not one of %s", run->backend, weft_backend_names());
     WEFT_TRY(verify_backend(t));
     c->meta = c->exec.backend->device->meta;
     if (c->meta && weft_run_cascades(run))

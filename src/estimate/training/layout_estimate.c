@@ -64,10 +64,6 @@ static weft_status open_device(estimation *w, int device, pp_device *s)
     s->exec.encoded = p->encoded;
     s->exec.mesh = *mesh;
     s->exec.telemetry_floats = weft_rank_telemetry_floats(telemetry_ranks);
-    if (!s->exec.backend)
-        return weft_error(WEFT_MSG_CONFIG_VALUE,
-                          WEFT_AT(.file = p->path, .key = "backend", .value = w->run.backend),
-                          "'%s' is not one of %s", w->run.backend, weft_backend_names());
     WEFT_TRY(weft_pp_layout_check_trained(mesh, weft_run_trains_denoiser(p->models), p->path));
     WEFT_TRY(weft_pp_layout_open(&w->run.parallel, mesh, s->exec.rank, p->path, &s->pp));
     s->exec.pp = s->pp;

@@ -3,7 +3,6 @@
 #include "base/log.h"
 #include "estimate/training/resolve_layout.h"
 #include "estimate/training/resolve_precision.h"
-#include "kernel/registry/backend.h"
 #include "plan/ops/rates.h"
 #include "train/config/packing_config.h"
 #include "train/estimate/process_memory.h"
@@ -85,10 +84,6 @@ weft_status weft_run_estimate_make(weft_run *run, const char *path,
     const double begin = weft_now();
     weft_run_models models;
     *out = (weft_run_estimate){.ranks = options->ranks};
-    if (!weft_backend_find(run->backend))
-        return weft_error(WEFT_MSG_CONFIG_VALUE,
-                          WEFT_AT(.file = path, .key = "backend", .value = run->backend),
-                          "unknown backend; use one of %s", weft_backend_names());
     WEFT_TRY(weft_run_models_read(run, path, &models));
     WEFT_TRY(weft_run_predict_precision(
         run, &models, path, options->cluster ? options->cluster : "local", arena, message));

@@ -768,8 +768,7 @@ static weft_status check_memory(const weft_run *run, const char *path)
 {
     WEFT_TRY(check_recompute(run, path));
     const weft_backend *backend = weft_backend_find(run->backend);
-    const bool cpu = backend == &weft_backend_cpu,
-               host = backend && backend->device == &weft_device_host;
+    const bool cpu = backend == &weft_backend_cpu, host = backend->device == &weft_device_host;
     if (host && !strcmp(run->memory.offload, "host"))
         return weft_error(
             WEFT_MSG_CONFIG_VALUE,
@@ -777,7 +776,7 @@ static weft_status check_memory(const weft_run *run, const char *path)
             "backend %s computes in host memory, so offload to the host frees nothing; give a "
             "folder, or auto for the folder of the run",
             run->backend);
-    if (run->memory.states && !cpu && !(backend && weft_device_is_apart(backend->device)))
+    if (run->memory.states && !cpu && !weft_device_is_apart(backend->device))
         return weft_error(WEFT_MSG_CONFIG_CONFLICT,
                           WEFT_AT(.file = path, .key = "memory.optimizer_states"),
                           "offload is for memory that can be copied, and backend %s computes in "
@@ -867,6 +866,10 @@ weft_status weft_run_check(const weft_run *run, const char *path)
     if (!run->out[0])
         return weft_error(WEFT_MSG_CONFIG_MISSING_KEY, WEFT_AT(.file = path, .key = "out"),
                           "a folder for the run is needed");
+    if (!weft_backend_find(run->backend))
+        return weft_error(WEFT_MSG_CONFIG_VALUE,
+                          WEFT_AT(.file = path, .key = "backend", .value = run->backend),
+                          "'%.80s' is not one of %s", run->backend, weft_backend_names());
     if (run->grad_reduce_dtype &&
         (run->precision == WEFT_PRECISION_F32 || run->precision == WEFT_PRECISION_TF32))
         return weft_error(

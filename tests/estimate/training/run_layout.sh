@@ -21,6 +21,13 @@ Y
 plan() { "$WEFT" plan layout --run-config run.yaml --devices 2 "$@"; }
 plan --out layout.json --explain >table.txt 2>plan.log || fail_with plan.log "plan layout --run-config"
 plan --json >again.json || fail "plan layout --json"
+an_unknown_backend_is_an_error() {
+    plan --set backend=tpu >out 2>err && fail "an unknown backend is accepted"
+    has_message err config-value file=run.yaml key=backend value=tpu 'text~=cpu, ref, virtual' || fail "unknown backend: $(cat err)"
+    "$WEFT" inspect graph run.yaml --set backend=tpu >out 2>err && fail "inspect: an unknown backend is accepted"
+    has_message err config-value file=run.yaml key=backend value=tpu || fail "inspect, unknown backend: $(cat err)"
+}
+check an_unknown_backend_is_an_error
 all_layouts_are_listed() {
     python3 -S - <<'P' || fail "the plan: $(cat table.txt)"
 import json, re
