@@ -416,11 +416,11 @@ static weft_status compare_copies(const converting *v, const made *m, int p)
         equal = !memcmp(a, b, (size_t)here * sizeof *a);
     }
     if (!equal)
-        status = weft_error(WEFT_MSG_FORMAT_UNSUPPORTED,
-                            WEFT_AT(.file = v->c->in, .key = m->is.part[p]),
-                            "it differs from \"%s\", and the authors' file has one tensor for both, "
-                            "\"%s\"; use --to diffusers",
-                            m->is.part[0], m->is.name);
+        status =
+            weft_error(WEFT_MSG_FORMAT_UNSUPPORTED, WEFT_AT(.file = v->c->in, .key = m->is.part[p]),
+                       "it differs from \"%s\", and the authors' file has one tensor for "
+                       "both, \"%s\"; use --to diffusers",
+                       m->is.part[0], m->is.name);
 out:
     weft_free(merged[0]);
     weft_free(merged[1]);
