@@ -362,30 +362,25 @@ static bool of_part(const char *name)
     return of_model(name) || weft_tokenizer_is_file(name);
 }
 
-static weft_status write_parts(const weft_export *e, const char *folder)
+static weft_status write_parts(const weft_export *e, const json_t *base, const char *folder)
 {
     char from[1100], to[700];
-    weft_status_code status = WEFT_OK;
-    json_t *base = load_base(e, false);
     for (int i = 0; i < WEFT_COUNT(base_parts); i++) {
         part_folder(e, i, from, sizeof from);
         snprintf(to, sizeof to, "%s/%s", folder, base_parts[i].folder);
         if (has_part(e, base, i))
-            WEFT_GO(copy_files(from, to, of_part));
+            WEFT_TRY(copy_files(from, to, of_part));
     }
-out:
-    json_decref(base);
-    return status;
+    return WEFT_OK;
 }
 
 /* Adds the class of the pipeline, and the settings and parts of the pipeline of the first
  * weights. */
-static void index_base(const weft_export *e, json_t *index)
+static void index_base(const weft_export *e, const json_t *base, json_t *index)
 {
     /* a boundary of experts has no meaning without the other expert, which a distilled one gets */
     static const char *const settings[] = {"boundary_ratio", "is_distilled", "is_cfg_zero_star"};
     const bool low = began_in(e, "transformer_2");
-    json_t *base = load_base(e, true);
     json_object_set_new(index, "_class_name", json_string(pipeline_class(e, base)));
     for (int i = low; i < WEFT_COUNT(settings); i++) {
         json_t *value = json_object_get(base, settings[i]);
@@ -396,17 +391,17 @@ static void index_base(const weft_export *e, json_t *index)
         if (has_part(e, base, i))
             json_object_set(index, base_parts[i].folder,
                             json_object_get(base, base_parts[i].folder));
-    json_decref(base);
 }
 
-static weft_status fill_index(const weft_export *e, const image_encoder *seen, json_t *index)
+static weft_status fill_index(const weft_export *e, const json_t *base, const image_encoder *seen,
+                              json_t *index)
 {
     const weft_noise_process_config process = process_at_end(e);
     const weft_run_models *m = e->models;
     static const char klein[] = "Flux2KleinPipeline"; /* has the field is_distilled */
     const bool image = e->run->condition == WEFT_CONDITION_FIRST_FRAME;
     const char *times_key = m->denoiser.family->times_key;
-    index_base(e, index);
+    index_base(e, base, index);
     if (image && times_key &&
         weft_model_takes_port(&m->denoiser).form == WEFT_FRAME_CONDITION_TIMES)
         json_object_set_new(index, times_key, json_true());
@@ -442,14 +437,19 @@ static weft_status fill_index(const weft_export *e, const image_encoder *seen, j
     return WEFT_OK;
 }
 
+/* Writes the index, and the parts of the pipeline of the first weights. */
 static weft_status write_index(const weft_export *e, const image_encoder *seen, const char *folder)
 {
-    json_t *index = json_object();
-    WEFT_TRY(WEFT_ALLOCATED(index, "a model index"));
-    const weft_status_code status = fill_index(e, seen, index);
-    if (status == WEFT_OK)
-        return save_json(folder, "model_index.json", index);
+    weft_status_code status = WEFT_OK;
+    json_t *base = load_base(e, true), *index = json_object();
+    WEFT_GO(WEFT_ALLOCATED(index, "a model index"));
+    WEFT_GO(write_parts(e, base, folder));
+    WEFT_GO(fill_index(e, base, seen, index));
+    status = save_json(folder, "model_index.json", index);
+    index = NULL; /* save_json released it */
+out:
     json_decref(index);
+    json_decref(base);
     return status;
 }
 
@@ -511,7 +511,6 @@ static weft_status write_rest(const weft_export *e, const char *folder)
     WEFT_TRY(copy_files(e->run->autoencoder.weights, path, of_model));
     WEFT_TRY(write_sound(e, folder));
     WEFT_TRY(write_image_encoder(e, &encoder, folder));
-    WEFT_TRY(write_parts(e, folder));
     for (int r = 0; r < e->models->text.encoders; r++)
         WEFT_TRY(write_text_encoder(e, folder, r));
     snprintf(path, sizeof path, "%s/scheduler", folder);

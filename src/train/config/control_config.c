@@ -53,8 +53,7 @@ const weft_section weft_control_section = {"control",
 
 static weft_status conflict(const char *path, const char *key)
 {
-    return weft_error(WEFT_MSG_CONFIG_CONFLICT, WEFT_AT(.file = path, .key = key),
-                      "it cannot be combined with condition: control. Remove one of the two.");
+    return weft_run_conflict(path, key, "condition: control");
 }
 
 static bool has(const char *text)

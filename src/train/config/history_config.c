@@ -22,8 +22,7 @@ const weft_section weft_history_section = {
 
 static weft_status conflict(const char *path, const char *key)
 {
-    return weft_error(WEFT_MSG_CONFIG_CONFLICT, WEFT_AT(.file = path, .key = key),
-                      "it cannot be combined with condition: history. Remove one of the two.");
+    return weft_run_conflict(path, key, "condition: history");
 }
 
 weft_status weft_history_check(const weft_run *run, const char *path)

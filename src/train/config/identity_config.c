@@ -4,9 +4,7 @@
 
 static weft_status conflict(const char *path, const char *key)
 {
-    return weft_error(WEFT_MSG_CONFIG_CONFLICT, WEFT_AT(.file = path, .key = key),
-                      "it cannot be combined with identity.images or identity.image_encoder. "
-                      "Remove one of the two.");
+    return weft_run_conflict(path, key, "identity.images or identity.image_encoder");
 }
 
 static weft_status check_images(const weft_string_list *images, const char *path)

@@ -3,8 +3,7 @@
 /* Returns the error of a key that has no meaning for packed rows. */
 static weft_status conflict(const char *path, const char *key)
 {
-    return weft_error(WEFT_MSG_CONFIG_CONFLICT, WEFT_AT(.file = path, .key = key),
-                      "it cannot be combined with data.packing. Remove one of the two.");
+    return weft_run_conflict(path, key, "data.packing");
 }
 
 static weft_status check_stage(const weft_train_stage *s, const char *path, int64_t index)

@@ -21,8 +21,7 @@ const weft_section weft_preference_section = {
 
 static weft_status conflict(const char *path, const char *key)
 {
-    return weft_error(WEFT_MSG_CONFIG_CONFLICT, WEFT_AT(.file = path, .key = key),
-                      "it cannot be combined with preference.rejected. Remove one of the two.");
+    return weft_run_conflict(path, key, "preference.rejected");
 }
 
 weft_status weft_preference_check(const weft_run *run, const char *path)

@@ -501,6 +501,12 @@ static weft_status check_train_stage(const weft_run *run, const char *path, int6
     return WEFT_OK;
 }
 
+weft_status weft_run_conflict(const char *path, const char *key, const char *other)
+{
+    return weft_error(WEFT_MSG_CONFIG_CONFLICT, WEFT_AT(.file = path, .key = key),
+                      "it cannot be combined with %s. Remove one of the two.", other);
+}
+
 weft_status weft_run_check_sizes(const weft_run *run, const char *path, const weft_grid *grid,
                                  const weft_grid *patch)
 {

@@ -191,6 +191,8 @@ extern const char *const weft_condition_names[]; /* names by weft_run_condition 
 /* Checks that the config table cannot express: training stages exist, and models are set in valid
  * combinations. */
 weft_status weft_run_check(const weft_run *run, const char *path);
+/* Returns the error that `key` cannot be combined with `other`, a key or "KEY: VALUE". */
+weft_status weft_run_conflict(const char *path, const char *key, const char *other);
 /* Whether the run trains with pairs of clips (preference.rejected). */
 static inline bool weft_run_prefers(const weft_run *run)
 {
