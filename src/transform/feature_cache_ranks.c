@@ -8,13 +8,19 @@
  *     REFRESH   reads reuse.front.*, writes reuse.kept.*
  *     REUSE     reads both
  *
+ * Without PROBE, a layer that the shard pass slices has one state per slice (slice_slots in
+ * transform/sharding/recipes.h). A complete state would be exchanged in both graphs. States stay
+ * complete if REUSE would read a state that REFRESH does not write.
+ *
  * PROBE is sharded twice, so that reuse.before gets the layout of reuse.now. REFRESH is sharded
  * twice, so that PROBE computes only the parts of reuse.front.* that its rank reads. */
 #include "transform/feature_cache_ranks.h"
 
 #include "transform/numeric/feature_cache_graphs.h"
 #include "transform/passes.h"
+#include "transform/sharding/layer_slices.h"
 
+#include <stdio.h>
 #include <string.h>
 
 typedef struct state_rows {
@@ -49,6 +55,21 @@ static bool is_slot(const weft_graph *g, weft_value v)
     return n->op == WEFT_OP_STATE && ((const weft_attr_source *)n->attr)->slot;
 }
 
+/* Adds the row of the complete state of which `name` is a slice. Axes before the axis of slices
+ * split the complete state. */
+static weft_status add_complete_row(state_rows *s, const char *name, const char *axis,
+                                    weft_layout layout)
+{
+    char complete[256];
+    const char *end = strstr(name, WEFT_SLOT_SLICE);
+    if (!end)
+        return WEFT_OK;
+    snprintf(complete, sizeof complete, "%.*s", (int)(end - name), name);
+    return weft_recipe_row_for(&s->recipe, axis, complete, false)
+               ? WEFT_OK
+               : add_row(s, complete, axis, layout);
+}
+
 /* Adds rows for the states that `g`, a graph of one rank, writes. */
 static weft_status_code add_written(state_rows *s, const weft_graph *g)
 {
@@ -63,6 +84,7 @@ static weft_status_code add_written(state_rows *s, const weft_graph *g)
             if (mesh->axis[a].size == 1)
                 continue;
             WEFT_TRY(add_row(s, info->name, mesh->axis[a].name, info->layout[a]));
+            WEFT_TRY(add_complete_row(s, info->name, mesh->axis[a].name, info->layout[a]));
             if (!strcmp(info->name, "reuse.now"))
                 WEFT_TRY(add_row(s, "reuse.before", mesh->axis[a].name, info->layout[a]));
         }
@@ -124,6 +146,60 @@ static weft_status look_ahead(state_rows *s, weft_graph *g,
     return status;
 }
 
+static bool writes(const weft_graph *g, const char *state)
+{
+    int count;
+    const weft_pair *update = weft_graph_updates(g, &count);
+    for (int i = 0; i < count; i++)
+        if (!strcmp(weft_value_get(g, update[i].source)->name, state))
+            return true;
+    return false;
+}
+
+/* Returns true if `refresh` writes all states that `reuse` reads. Equal on all ranks, because names
+ * do not depend on the rank. */
+static bool states_match(const weft_graph *refresh, const weft_graph *reuse)
+{
+    for (int32_t i = 0; i < weft_graph_node_count(reuse); i++) {
+        const weft_node *n = weft_graph_node(reuse, i);
+        if (n->op == WEFT_OP_STATE && is_slot(reuse, n->out[0]) &&
+            !writes(refresh, weft_value_get(reuse, n->out[0])->name))
+            return false;
+    }
+    return true;
+}
+
+/* Shards both graphs with one state per slice. *done: their states match; otherwise the graphs and
+ * rows are unchanged. */
+static weft_status shard_in_slices(state_rows *s, weft_feature_cache_programs *r, bool *done)
+{
+    weft_status_code status = WEFT_OK;
+    weft_graph *refresh = NULL, *reuse = NULL;
+    const int rows = s->recipe.count;
+    s->recipe.slice_slots = true;
+    weft_graph *g = r->refresh;
+    WEFT_GO(shard(s, true, &g));
+    refresh = g;
+    WEFT_GO(add_written(s, refresh));
+    g = r->reuse;
+    WEFT_GO(shard(s, true, &g));
+    reuse = g;
+    *done = states_match(refresh, reuse);
+out:
+    if (status == WEFT_OK && *done) {
+        weft_graph_free(r->refresh);
+        weft_graph_free(r->reuse);
+        r->refresh = refresh;
+        r->reuse = reuse;
+        return WEFT_OK;
+    }
+    weft_graph_free(refresh);
+    weft_graph_free(reuse);
+    s->recipe.slice_slots = false;
+    s->recipe.count = rows;
+    return status;
+}
+
 static weft_status shard_all(state_rows *s, weft_feature_cache_programs *r)
 {
     const weft_recipe *base = s->setup->recipe;
@@ -136,6 +212,11 @@ static weft_status shard_all(state_rows *s, weft_feature_cache_programs *r)
         WEFT_TRY(look_ahead(s, r->refresh, add_read_in_parts));
         WEFT_TRY(look_ahead(s, r->probe, add_written));
         WEFT_TRY(shard(s, false, &r->probe));
+    } else {
+        bool done = false;
+        WEFT_TRY(shard_in_slices(s, r, &done));
+        if (done)
+            return WEFT_OK;
     }
     WEFT_TRY(shard(s, false, &r->refresh));
     WEFT_TRY(add_written(s, r->refresh));

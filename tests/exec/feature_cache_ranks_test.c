@@ -4,6 +4,8 @@
  *   same     layers that a reusing step runs, and layers that a refreshing step runs
  *   close    predictions of refreshing and of reusing steps, and the sums that rules compare, to
  *            1e-5
+ *   bytes    a step with kept attentions sends at most the bytes of a step without a cache, where
+ *            layers are split by frames and positions in turn
  *   bitwise  predictions of refreshing steps are those of the layout without a cache. Matrix
  *            products round by their shapes, so a probe step computes only the rows that its rank
  *            reads */
@@ -60,6 +62,7 @@ typedef struct job {
     float *prediction[STEPS][2]; /* of the step, and of the graph without a cache; heap */
     int64_t count;
     double moved[STEPS], size[STEPS];
+    int64_t sent[PROGRAMS]; /* bytes per run */
 } job;
 
 typedef struct bench {
@@ -279,6 +282,8 @@ static weft_status_code walk(void *user)
     made = (weft_feature_cache_programs){0};
     WEFT_GO(compile(&b, &setup));
     WEFT_GO(run_steps(&b));
+    for (int i = 0; i < PROGRAMS && several; i++)
+        j->sent[i] = b.program[i] ? weft_program_comm_times(b.program[i]).wire_bytes : 0;
 out:
     for (int i = 0; i < PROGRAMS; i++) {
         weft_program_free(b.program[i]);
@@ -461,6 +466,48 @@ Test(feature_cache, first_input)
 Test(feature_cache, time)
 {
     compare_rule(&rules[5]);
+}
+
+static void compare_bytes(const job *as)
+{
+    static job many[RANKS];
+    const int ranks = run(as, many);
+    for (int r = 0; r < ranks; r++) {
+        const int64_t *sent = many[r].sent;
+        for (int p = REFRESH; p <= REUSE; p++)
+            cr_expect_leq(sent[p], sent[FULL],
+                          "%.50s, %d frames, slices %s, rank %d: program %d sends %lld bytes, the "
+                          "one without a cache %lld",
+                          as->model->config, (int)as->model->size.frames,
+                          as->slices.kind == WEFT_COMM_OVERLAP_ON ? "on" : "off", r, p,
+                          (long long)sent[p], (long long)sent[FULL]);
+        cr_expect_gt(sent[FULL], 0);
+    }
+    end(many, ranks);
+}
+
+/* Layers change between splits by frames and by positions. Kept states stay where they are computed
+ * and read, with even and uneven splits, in one slice and in several. */
+Test(feature_cache, kept_attentions_are_not_exchanged)
+{
+    static const weft_comm_overlap off = {.kind = WEFT_COMM_OVERLAP_OFF},
+                                   on = {.kind = WEFT_COMM_OVERLAP_ON,
+                                         .time = 2,
+                                         .space = 2,
+                                         .lift_time = 1,
+                                         .lift_space = 1};
+    for (int i = 0; i < DENOISERS_OF; i++) {
+        const weft_family *family = model_of(denoisers_of[i].config).family;
+        if (strcmp(family->class_name, "LatteTransformer3DModel") != 0 &&
+            strcmp(family->class_name, "STDiT3") != 0)
+            continue;
+        for (int k = 0; k < 4; k++) {
+            example model = denoisers_of[i];
+            model.size.frames = 4 + k % 2;
+            compare_bytes(&(job){
+                .model = &model, .rule = &rules[2], .axes = "cp=2", .slices = k < 2 ? off : on});
+        }
+    }
 }
 
 static bool has_axes(const weft_family *f, const char *axes)

@@ -31,7 +31,11 @@
  * exchanged alone, in both directions, while the slices after it are computed.
  *
  *   folded    spatial layer   q_j, k_j, v_j | k, v joined | attention(q_j, k, v), ... -> y_j
- *   between   piece j = y_j */
+ *   between   piece j = y_j
+ *
+ * A feature cache keeps results of a layer in slots. With recipe->slice_slots, each slice has its
+ * own slot, padding included. Joined slices would be exchanged, because a rank's parts of the
+ * slices are not its part of the joined value. */
 #include "transform/sharding/layer_slices.h"
 
 #include "graph/builder_helpers.h"
@@ -81,6 +85,7 @@ typedef struct slicer {
     int32_t *region;   /* one per node */
     slicing *mode;     /* per node: cut of its outputs; WHOLE: it runs once */
     slicing *state;    /* per value: its current cut */
+    slicing *slot;     /* per value: cut of a slot that is read in slices; WHOLE: others */
     int32_t *consumer; /* per value: its only consumer; NONE, SEVERAL */
     weft_value **part; /* per value: its slices, owned; NULL: uncut */
     int64_t conversions, conversion_capacity;
@@ -120,10 +125,35 @@ static weft_status find_table(slicer *s, int table, int64_t whole)
 
 /* ---- planning ------------------------------------------------------------------------------- */
 
+static const weft_node *maker_of(const slicer *s, weft_value v)
+{
+    return weft_graph_node(s->from, weft_value_get(s->from, v)->node);
+}
+
+static bool is_slot(const slicer *s, weft_value v)
+{
+    const weft_node *n = maker_of(s, v);
+    return s->recipe->slice_slots && n->op == WEFT_OP_STATE &&
+           ((const weft_attr_source *)n->attr)->slot;
+}
+
+/* The row of a layer at the node that adds a slot to the residual stream. The slot replaces the
+ * first nodes of the layer, its norm included. NULL: not such a node. */
+static const weft_recipe_row *slot_row(const slicer *s, const weft_node *n)
+{
+    char name[512];
+    bool adds = n->in_count > 1 && !is_slot(s, n->in[0]);
+    if (adds)
+        adds = weft_value_ok(n->in[1]) && is_slot(s, n->in[1]);
+    snprintf(name, sizeof name, "%s:layer_norm", n->scope);
+    return adds ? weft_recipe_row_for(s->recipe, s->axis, name, false) : NULL;
+}
+
 /* The kind of the layer that begins at this node; WEFT_CUT_NONE: none. */
 static int begins(const slicer *s, const weft_node *n)
 {
-    const weft_recipe_row *row = weft_comm_overlap_norm_row(s->recipe, s->axis, n);
+    const weft_recipe_row *norm = weft_comm_overlap_norm_row(s->recipe, s->axis, n),
+                          *row = norm ? norm : slot_row(s, n);
     return row && (s->samples || row->cut != WEFT_CUT_SAMPLES) ? row->cut : WEFT_CUT_NONE;
 }
 
@@ -191,11 +221,6 @@ static bool merges(const slicer *s, const weft_node *n, weft_value four, weft_va
     const weft_shape *x = shape_of(s, four), *y = shape_of(s, merged);
     return n->op == WEFT_OP_RESHAPE && x->rank == 4 && y->rank == 4 && x->dim[0] == y->dim[0] &&
            y->dim[1] == x->dim[1] * x->dim[2];
-}
-
-static const weft_node *maker_of(const slicer *s, weft_value v)
-{
-    return weft_graph_node(s->from, weft_value_get(s->from, v)->node);
 }
 
 /* Returns true for the first node of a cross-attention over all frames: reshape, attention,
@@ -459,6 +484,18 @@ static weft_status plan_joined(slicer *s, int32_t n, bool *found)
     return WEFT_OK;
 }
 
+/* Cuts the slots that only this node reads as the node is cut. */
+static void plan_slots(slicer *s, int32_t n, const weft_layout_choice *row, int table)
+{
+    const weft_node *node = weft_graph_node(s->from, n);
+    for (int i = 0; i < node->in_count; i++) {
+        const weft_value v = node->in[i];
+        const weft_layout need = weft_layout_need(row, i);
+        if (weft_value_ok(v) && is_slot(s, v) && s->consumer[v.id] == n && need.kind == WEFT_S)
+            s->slot[v.id] = (slicing){table, need.dim};
+    }
+}
+
 static weft_status plan_node(slicer *s, int32_t n)
 {
     const weft_node *node = weft_graph_node(s->from, n);
@@ -474,6 +511,7 @@ static weft_status plan_node(slicer *s, int32_t n)
     }
     if (found) {
         s->mode[n] = out;
+        plan_slots(s, n, &row, out.table);
         for (int o = 0; o < node->out_count; o++)
             s->state[node->out[o].id] = (slicing){out.table, row.out[o].dim};
         return WEFT_OK;
@@ -487,7 +525,7 @@ static weft_status plan_node(slicer *s, int32_t n)
 static weft_status plan(slicer *s)
 {
     for (int32_t v = 0; v < s->values; v++)
-        s->state[v] = (slicing){WHOLE};
+        s->state[v] = s->slot[v] = (slicing){WHOLE};
     find_entry(s);
     for (int32_t n = 0; n < s->nodes; n++)
         WEFT_TRY(plan_node(s, n));
@@ -572,6 +610,24 @@ static weft_value *new_parts(slicer *s, int64_t count)
     return part;
 }
 
+/* Emits the slot of slice k of a slot. Its name contains its cut, so equal names are equal cuts. */
+static weft_value emit_slot(slicer *s, weft_value v, slicing how, int k)
+{
+    static const char *const names[TABLES] = {
+        [SAMPLES] = "samples", [TIME] = "time", [SPACE] = "space"};
+    const slice_table *c = &s->table[how.table];
+    weft_attr_source attr = *(const weft_attr_source *)maker_of(s, v)->attr;
+    char name[256];
+    attr.shape.dim[how.dim] = c->at[k].filled * (attr.shape.dim[how.dim] / c->whole);
+    attr.global.dim[how.dim] = attr.shape.dim[how.dim];
+    attr.start[how.dim] = 0;
+    snprintf(name, sizeof name, "%s" WEFT_SLOT_SLICE "%s%d.%dof%d",
+             weft_value_get(s->from, v)->name, names[how.table], how.dim, k, c->count);
+    const weft_value made = weft_source(s->r.to, WEFT_OP_STATE, name, &attr);
+    copy_layout(s, made, v);
+    return made;
+}
+
 /* ---- emitting ------------------------------------------------------------------------------- */
 
 static void emit_part(slicer *s, int32_t n, int k)
@@ -591,8 +647,9 @@ static void emit_part(slicer *s, int32_t n, int k)
     for (int i = 0; i < node->in_count; i++) {
         const weft_value v = node->in[i];
         const weft_layout need = weft_layout_need(&row, i);
-        in[i] = !weft_value_ok(v) ? WEFT_NONE
-                : s->part[v.id]   ? s->part[v.id][k]
+        in[i] = !weft_value_ok(v)              ? WEFT_NONE
+                : s->part[v.id]                ? s->part[v.id][k]
+                : s->slot[v.id].table != WHOLE ? emit_slot(s, v, s->slot[v.id], k)
                 : need.kind == WEFT_S
                     ? emit_slice(s, s->r.map[v.id], v, out.table, need.dim, k, NULL)
                     : s->r.map[v.id];
@@ -749,15 +806,21 @@ static void set_slices(slicer *s, const span *at, int k)
     }
 }
 
+static bool is_sliced_slot(const slicer *s, int32_t n)
+{
+    const weft_node *node = weft_graph_node(s->from, n);
+    return node->op == WEFT_OP_STATE && s->slot[node->out[0].id].table != WHOLE;
+}
+
 static void emit_region(slicer *s, const span *at)
 {
     int table = WHOLE;
     begin_conversions(s, at);
     for (int32_t n = at->first; n < at->end; n++)
-        if (s->mode[n].table == WHOLE)
-            weft_rewrite_node(&s->r, n, NULL);
-        else
+        if (s->mode[n].table != WHOLE)
             table = s->mode[n].table;
+        else if (!is_sliced_slot(s, n))
+            weft_rewrite_node(&s->r, n, NULL);
     for (int64_t k = at->conversion; k < at->conversion + at->conversions; k++)
         table = s->conversion[k].to.table != WHOLE ? s->conversion[k].to.table : table;
     for (int k = 0; table != WHOLE && k < s->table[table].count; k++) {
@@ -785,22 +848,32 @@ static void emit(slicer *s)
     }
 }
 
-/* Joins the values that outputs and updates read. */
-static void emit_whole_ends(slicer *s)
+/* Emits the complete value at the end of the graph. */
+static weft_value join_at_end(slicer *s, weft_value v)
+{
+    if (s->part[v.id])
+        emit_whole(s, &(conversion){.value = v.id, .node = s->nodes - 1, .from = s->state[v.id]});
+    return s->r.map[v.id];
+}
+
+/* Emits outputs and updates. A slot that is only written gets the slices of its value. */
+static void emit_ends(slicer *s)
 {
     int count;
     const weft_named *output = weft_graph_outputs(s->from, &count);
-    for (int i = 0; i < count; i++)
-        if (s->part[output[i].value.id])
-            emit_whole(s, &(conversion){.value = output[i].value.id,
-                                        .node = s->nodes - 1,
-                                        .from = s->state[output[i].value.id]});
+    for (int i = 0; i < count && weft_graph_check(s->r.to) == WEFT_OK; i++)
+        weft_output(s->r.to, output[i].name, join_at_end(s, output[i].value));
     const weft_pair *update = weft_graph_updates(s->from, &count);
-    for (int i = 0; i < count; i++)
-        if (s->part[update[i].value.id])
-            emit_whole(s, &(conversion){.value = update[i].value.id,
-                                        .node = s->nodes - 1,
-                                        .from = s->state[update[i].value.id]});
+    for (int i = 0; i < count && weft_graph_check(s->r.to) == WEFT_OK; i++) {
+        const weft_value slot = update[i].source, v = update[i].value;
+        if (!s->part[v.id] || !is_slot(s, slot) || s->consumer[slot.id] != NONE) {
+            const weft_value value = join_at_end(s, v);
+            weft_update(s->r.to, s->r.map[slot.id], value);
+            continue;
+        }
+        for (int k = 0; k < s->table[s->state[v.id].table].count; k++)
+            weft_update(s->r.to, emit_slot(s, slot, s->state[v.id], k), s->part[v.id][k]);
+    }
 }
 
 /* ---- the pass ------------------------------------------------------------------------------- */
@@ -815,9 +888,10 @@ static weft_status run(slicer *s, weft_graph **out)
     s->region = weft_calloc(nodes + 1, sizeof *s->region);
     s->mode = weft_calloc(nodes + 1, sizeof *s->mode);
     s->state = weft_calloc(values + 1, sizeof *s->state);
+    s->slot = weft_calloc(values + 1, sizeof *s->slot);
     s->part = weft_calloc(values + 1, sizeof *s->part);
     s->consumer = weft_calloc(values + 1, sizeof *s->consumer);
-    if (!s->region || !s->mode || !s->state || !s->part || !s->consumer) {
+    if (!s->region || !s->mode || !s->state || !s->slot || !s->part || !s->consumer) {
         weft_rewrite_abandon(&s->r);
         WEFT_GO(weft_no_memory("slicing a graph"));
     }
@@ -829,9 +903,8 @@ static weft_status run(slicer *s, weft_graph **out)
     }
     s->samples_cut = s->table[SAMPLES].count;
     emit(s);
-    if (weft_graph_check(s->r.to) == WEFT_OK)
-        emit_whole_ends(s);
-    status = weft_rewrite_finish(&s->r, "slice", out);
+    emit_ends(s);
+    status = weft_rewrite_check(&s->r, "slice", out);
 out:
     for (int64_t v = 0; s->part && v < values; v++)
         weft_free(s->part[v]);
@@ -843,6 +916,7 @@ out:
     weft_free(s->region);
     weft_free(s->mode);
     weft_free(s->state);
+    weft_free(s->slot);
     weft_free(s->part);
     weft_free(s->consumer);
     return status;

@@ -5,6 +5,9 @@
 #include "transform/sharding/recipes.h"
 #include "transform/sharding/slices.h"
 
+/* Separates the name of a complete slot from the description of the slice. */
+#define WEFT_SLOT_SLICE ".slice."
+
 /* Cuts layers that the recipe's rows name into slices, and splits the exchanges between these
  * layers accordingly. Runs in the shard pass before it splits the axis of the layers, which is the
  * last axis. Results are equal, and bitwise identical if kernels do not depend on the number of

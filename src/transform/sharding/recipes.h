@@ -39,6 +39,7 @@ typedef struct weft_recipe {
     const weft_recipe_row *row;
     int count;
     const weft_comm_overlap *overlap; /* borrowed; NULL: layers are not sliced */
+    bool slice_slots; /* layer slices: slots of a feature cache are sliced with their layers */
 } weft_recipe;
 /* The rows of one axis, which define one parallelism. A model family has a list for each axis that
  * it supports (model/family.h). The lists that need no model are here. */
