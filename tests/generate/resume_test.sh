@@ -66,6 +66,15 @@ caches_that_are_missing_are_named() {
     has_message refused.log latents-mismatch file=cached-one.sampling.cache-0-of-1-*.safetensors text~=cached-one.sampling.safetensors || fail "the error does not name the missing caches"
 }
 check caches_that_are_missing_are_named
+# Two slices of a layer have the bytes of one, in another order.
+caches_in_other_slices_are_refused() {
+    local cut=(--prompt cat --model "$golden/latte" --height 64 --width 64 --frames 8 --steps 20 --feature-cache attention:4,warm=0 --parallel cp=2)
+    interrupt INT cached-cut on_two "${cut[@]}" --comm-overlap off
+    on_two "${cut[@]}" --comm-overlap time=4,space=8 --resume --out cached-cut.mp4 >refused.log 2>&1 && fail "caches of other slices are accepted"
+    has_message refused.log latents-mismatch file=cached-cut.sampling.cache-*-of-2-*.safetensors key=cache.0.0.arrangement text~=--comm-overlap ||
+        { cat refused.log; fail "the error does not name --comm-overlap"; }
+}
+check caches_in_other_slices_are_refused
 how_to_resume_is_reported() {
     needs resumes_unipc
     has_message unipc.stop run-finished 'value=[1-9]*' text~=20 text~=--resume || fail "the message does not name --resume"

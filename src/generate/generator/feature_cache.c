@@ -1,5 +1,6 @@
 #include "generate/generator/feature_cache.h"
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/scratch_map.h"
 #include "comm/comm_world.h"
@@ -46,6 +47,7 @@ struct weft_feature_cache {
     state *state;
     int states;
     int64_t shared_bytes, record_bytes, windows;
+    uint64_t arrangement; /* hash of which part of which state is where in a record */
     const weft_device *device;
     weft_staging *staging; /* NULL: the host accesses the records */
     char *shared;
@@ -85,6 +87,22 @@ static state *find_state(const weft_feature_cache *c, const char *name)
     return NULL;
 }
 
+static uint64_t hash_numbers(const int64_t *number, int count, uint64_t hash)
+{
+    return XXH3_64bits_withSeed(number, (size_t)count * sizeof *number, hash);
+}
+
+/* Adds a state to the hash. In another layout a rank has other parts of a state, which may have the
+ * same number of bytes. */
+static uint64_t hash_state(const weft_tensor *t, int64_t at, uint64_t hash)
+{
+    hash = XXH3_64bits_withSeed(t->name, strlen(t->name), hash);
+    hash = hash_numbers(&at, 1, hash);
+    hash = hash_numbers(t->shape.dim, t->shape.rank, hash);
+    hash = hash_numbers(t->whole.dim, t->whole.rank, hash);
+    return hash_numbers(t->start, t->shape.rank, hash);
+}
+
 static weft_status arrange_states(weft_feature_cache *c)
 {
     int all = 0, count;
@@ -107,6 +125,7 @@ static weft_status arrange_states(weft_feature_cache *c)
             int64_t *end = r->shared ? &c->shared_bytes : &c->record_bytes;
             r->at = *end;
             *end += bytes;
+            c->arrangement = hash_state(&slot[i], r->at, c->arrangement);
         }
     }
     return WEFT_OK;
@@ -357,7 +376,7 @@ weft_status weft_feature_cache_end_step(weft_feature_cache *c, weft_program **pr
 /* ---- saving -------------------------------------------------------------------------------- */
 
 /* Tensors of each window: `data`, the record's bytes, and `head`: valid, turned, seen, run,
- * gone[rows]. One tensor for all windows: "trace". */
+ * gone[rows]. One tensor for all windows: "trace", and with several ranks "arrangement". */
 enum { HEAD = 4, NAME = 96 };
 
 static const char *name_of(const char *prefix, int64_t window, const char *what, char name[NAME])
@@ -378,6 +397,10 @@ weft_status weft_feature_cache_declare(const weft_feature_cache *c, const char *
             WEFT_TRY(weft_tensors_writer_declare(w, name_of(prefix, i, "data", name), WEFT_U8, 1,
                                                  &c->record_bytes));
     }
+    const int64_t hash_bytes = sizeof c->arrangement;
+    if (c->comm)
+        WEFT_TRY(weft_tensors_writer_declare(w, name_of(prefix, 0, "arrangement", name), WEFT_U8, 1,
+                                             &hash_bytes));
     return weft_tensors_writer_declare(w, name_of(prefix, 0, "trace", name), WEFT_U8, 1,
                                        &c->traced);
 }
@@ -421,6 +444,9 @@ weft_status weft_feature_cache_write(const weft_feature_cache *c, const char *pr
             WEFT_TRY(write_record(c, r, name_of(prefix, i, "data", name), w));
         weft_scratch_drop(&r->file);
     }
+    if (c->comm)
+        WEFT_TRY(weft_tensors_writer_data(w, name_of(prefix, 0, "arrangement", name), WEFT_U8,
+                                          &c->arrangement));
     return weft_tensors_writer_data(w, name_of(prefix, 0, "trace", name), WEFT_U8,
                                     c->traced ? c->trace : "");
 }
@@ -439,11 +465,30 @@ static weft_status find_saved(const weft_tensors *from, const char *name, int64_
     return WEFT_OK;
 }
 
+/* Refuses a cache of several ranks that was saved with another arrangement, or without its hash. */
+static weft_status check_arrangement(const weft_feature_cache *c, const char *prefix,
+                                     const weft_tensors *from)
+{
+    char name[NAME];
+    if (!c->comm)
+        return WEFT_OK;
+    const weft_stored_tensor *t = weft_tensors_find(from, name_of(prefix, 0, "arrangement", name));
+    if (t && t->bytes == sizeof c->arrangement &&
+        !memcmp(t->data, &c->arrangement, sizeof c->arrangement))
+        return WEFT_OK;
+    return weft_error(WEFT_MSG_LATENTS_MISMATCH,
+                      WEFT_AT(.file = weft_tensors_path(from), .key = name),
+                      "the cache was saved with another layout of the ranks. Resume with its "
+                      "--parallel and --comm-overlap and the same version of weft, or remove the "
+                      "saved state to start from scratch.");
+}
+
 weft_status weft_feature_cache_read(weft_feature_cache *c, const char *prefix,
                                     const weft_tensors *from)
 {
     char name[NAME];
     const void *data = NULL;
+    WEFT_TRY(check_arrangement(c, prefix, from));
     for (int64_t i = 0; i < c->windows; i++) {
         record *r = &c->record[i];
         double head[HEAD];
