@@ -365,16 +365,16 @@ weft_status weft_generator_format_cache(const weft_generator *p, weft_buf *out)
             continue;
         weft_buf_printf(out, "cache ");
         weft_feature_cache_name(&p->parts.cache, out);
-        weft_buf_printf(
-            out,
-            "%s%s%s: %" PRId64 " of %" PRId64
-            " runs skipped %d of %d %s; speedup predicted %.2f x, measured %.2f x; steps %s\n",
-            second ? ", transformer_2" : "",
-            part[i]->graph == p->parts.alone[second].graph ? ", without guidance" : "",
-            weft_latent_stages_name(p, part[i], size), r.reused, r.runs, r.left,
-            p->parts.cache.what == WEFT_FEATURE_CACHE_ATTENTION ? r.left : r.blocks,
-            p->parts.cache.what == WEFT_FEATURE_CACHE_ATTENTION ? "attentions" : "blocks",
-            r.predicted, r.measured, r.steps);
+        weft_buf_printf(out,
+                        "%s%s%s: %" PRId64 " of %" PRId64 " runs skipped %d of %d %s; "
+                        "speedup predicted by FLOPs %.2f x, measured %.2f x; steps %s\n",
+                        second ? ", transformer_2" : "",
+                        part[i]->graph == p->parts.alone[second].graph ? ", without guidance" : "",
+                        weft_latent_stages_name(p, part[i], size), r.reused, r.runs, r.left,
+                        p->parts.cache.what == WEFT_FEATURE_CACHE_ATTENTION ? r.left : r.blocks,
+                        p->parts.cache.what == WEFT_FEATURE_CACHE_ATTENTION ? "attentions"
+                                                                            : "blocks",
+                        r.predicted, r.measured, r.steps);
     }
     return weft_buf_check(out);
 }
