@@ -486,6 +486,13 @@ static void compare_bytes(const job *as)
     end(many, ranks);
 }
 
+/* Its layers are split by frames and by positions in turn. */
+static bool alternates(const example *e)
+{
+    const char *name = model_of(e->config).family->class_name;
+    return !strcmp(name, "LatteTransformer3DModel") || !strcmp(name, "STDiT3");
+}
+
 /* Layers change between splits by frames and by positions. Kept states stay where they are computed
  * and read, with even and uneven splits, in one slice and in several. */
 Test(feature_cache, kept_attentions_are_not_exchanged)
@@ -497,9 +504,7 @@ Test(feature_cache, kept_attentions_are_not_exchanged)
                                          .lift_time = 1,
                                          .lift_space = 1};
     for (int i = 0; i < DENOISERS_OF; i++) {
-        const weft_family *family = model_of(denoisers_of[i].config).family;
-        if (strcmp(family->class_name, "LatteTransformer3DModel") != 0 &&
-            strcmp(family->class_name, "STDiT3") != 0)
+        if (!alternates(&denoisers_of[i]))
             continue;
         for (int k = 0; k < 4; k++) {
             example model = denoisers_of[i];
@@ -540,4 +545,30 @@ Test(feature_cache, two_axes_and_three_ranks)
             compare(&as, one);
             end(one, 1);
         }
+}
+
+/* States of slices: two samples, padded and folded layers, and another axis before the slices. */
+Test(feature_cache, states_of_slices)
+{
+    static job one[RANKS];
+    static const char *const axes[] = {"cp=3", "cp=4", "cp=2,tp=2", "dp=2,cp=2"};
+    for (int i = 0; i < DENOISERS_OF; i++) {
+        example model = denoisers_of[i];
+        if (!alternates(&model))
+            continue;
+        for (int k = 0; k < WEFT_COUNT(axes); k++) {
+            model.size.batch = k == 2 ? 1 : 2;
+            model.size.frames = k == 1 ? 2 : 5;
+            job as = {.model = &model, .rule = &rules[2], .axes = ""};
+            run(&as, one);
+            as.axes = axes[k];
+            as.slices = (weft_comm_overlap){.kind = WEFT_COMM_OVERLAP_ON,
+                                            .time = 4,
+                                            .space = 4,
+                                            .lift_time = 1,
+                                            .lift_space = 1};
+            compare(&as, one);
+            end(one, 1);
+        }
+    }
 }

@@ -132,9 +132,10 @@ static const weft_node *maker_of(const slicer *s, weft_value v)
 
 static bool is_slot(const slicer *s, weft_value v)
 {
+    if (!s->recipe->slice_slots || !weft_value_ok(v))
+        return false;
     const weft_node *n = maker_of(s, v);
-    return s->recipe->slice_slots && n->op == WEFT_OP_STATE &&
-           ((const weft_attr_source *)n->attr)->slot;
+    return n->op == WEFT_OP_STATE && ((const weft_attr_source *)n->attr)->slot;
 }
 
 /* The row of a layer at the node that adds a slot to the residual stream. The slot replaces the
@@ -142,11 +143,10 @@ static bool is_slot(const slicer *s, weft_value v)
 static const weft_recipe_row *slot_row(const slicer *s, const weft_node *n)
 {
     char name[512];
-    bool adds = n->in_count > 1 && !is_slot(s, n->in[0]);
-    if (adds)
-        adds = weft_value_ok(n->in[1]) && is_slot(s, n->in[1]);
+    if (n->in_count < 2 || is_slot(s, n->in[0]) || !is_slot(s, n->in[1]))
+        return NULL;
     snprintf(name, sizeof name, "%s:layer_norm", n->scope);
-    return adds ? weft_recipe_row_for(s->recipe, s->axis, name, false) : NULL;
+    return weft_recipe_row_for(s->recipe, s->axis, name, false);
 }
 
 /* The kind of the layer that begins at this node; WEFT_CUT_NONE: none. */
@@ -491,7 +491,7 @@ static void plan_slots(slicer *s, int32_t n, const weft_layout_choice *row, int 
     for (int i = 0; i < node->in_count; i++) {
         const weft_value v = node->in[i];
         const weft_layout need = weft_layout_need(row, i);
-        if (weft_value_ok(v) && is_slot(s, v) && s->consumer[v.id] == n && need.kind == WEFT_S)
+        if (is_slot(s, v) && s->consumer[v.id] == n && need.kind == WEFT_S)
             s->slot[v.id] = (slicing){table, need.dim};
     }
 }
