@@ -53,7 +53,13 @@ weft_status_code weft_device_no_memory(const weft_device *device, int64_t bytes,
                           "%s need %s, which the device does not have. Use a smaller batch or more "
                           "ranks.",
                           what, need);
-    const int64_t available = device->available(device), used = device->total(device) - available;
+    const int64_t all = device->total(device), available = device->available(device);
+    const int64_t used = all - available;
+    if (all == 0) { /* the device cannot be used at all: `open` has the cause */
+        weft_device_stream *stream;
+        WEFT_TRY(device->open(device, NULL, &stream));
+        device->close(stream);
+    }
     return weft_error(
         WEFT_MSG_MEMORY_NEEDED,
         WEFT_AT(.value = device->name, WEFT_NUMBER(bytes),

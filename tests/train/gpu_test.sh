@@ -90,6 +90,11 @@ out_of_memory_prints_its_figures() {
         fail_with limit.log "the named limit"
 }
 check out_of_memory_prints_its_figures
+an_absent_driver_is_named() {
+    WEFT_CUDA_LIBRARY=$PWD/absent.so expect_error gpu-driver file=*absent.so -- "$WEFT" train gpu.yaml \
+        --set out=runs/absent --set backend=cuda || fail "another error"
+}
+check an_absent_driver_is_named
 
 # With `auto` the limit is the free memory of the GPU less a reserve, and the memory of the process. A
 # resumed run has the limit of its first start, although more memory is free, and recomputes the same.
