@@ -3,6 +3,7 @@
 #include "base/fs.h"
 
 #include <stddef.h>
+#include <string.h>
 #include <strings.h>
 
 weft_source_kind weft_source_kind_of(const char *name)
@@ -12,6 +13,8 @@ weft_source_kind weft_source_kind_of(const char *name)
                                         "m4a",  "aac", "jsonl", "yaml", "yml", "xml", "html", "pdf",
                                         "zip",  "tar", "gz",    "py",   "sh",  "log", NULL};
     const char *extension = weft_path_extension(name);
+    if (strncmp(weft_path_base(name), ".weft-", 6) == 0) /* the index of training on videos */
+        return WEFT_SOURCE_KIND_OTHER;
     if (strcasecmp(weft_path_base(name), "captions.csv") == 0)
         return WEFT_SOURCE_KIND_TABLE;
     if (strcasecmp(extension, "txt") == 0 || strcasecmp(extension, "json") == 0 ||

@@ -33,6 +33,7 @@ echo "an odd name" >raw/$'\xe9t\xe9.txt'
 echo "no video either" >raw/$'no\xff.mp4'
 # Captions without a clip, a second video stream, and a truncated file.
 echo "a lost caption" >raw/frozne.txt
+printf 'weft' >raw/.weft-videos.index # of an earlier training on these videos
 echo '{"caption": "unfinished' >raw/small.json
 printf 'caf\xe9' >raw/bars.txt
 ff -f lavfi -i cellauto=size=320x180:rate=24:rule=110:seed=5 -i raw/big.mp4 -t 2 -map 0 -map 1 -pix_fmt yuv420p raw/two.mkv
@@ -59,7 +60,7 @@ for x in r:
 assert 'empty' in why['zero.mp4'][0][1] and why['zero.mp4'][0][0] == 'decode'
 for name in ('cut.mp4', 'text.mp4', 'sound.mp4'):
     assert why[name][0][0] == 'decode' and 'raw/' not in why[name][0][1], (name, why[name])
-assert why['notes.md'][0][0] == 'type'
+assert why['notes.md'][0][0] == why['.weft-videos.index'][0][0] == 'type'
 assert why['deep/copy.bin'] == [('duplicate', 'the same bytes as v0000.mp4')], why
 assert why['small.mp4'][0][0] == 'duplicate' and 'big.mp4' in why['small.mp4'][0][1], why['small.mp4']
 assert why['frozen.mp4'][0][0] == 'motion', why['frozen.mp4']
