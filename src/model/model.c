@@ -505,7 +505,7 @@ static weft_status explain_no_config(weft_status_code status, const char *path)
         return weft_error(
             WEFT_MSG_MODEL_NOT_FOUND, WEFT_AT(.file = path),
             "this folder is missing; it holds the %s of a model. Download it (config.json and "
-            "weights), or link the folder of another model there.",
+            "weights), make it with weft train, or link the folder of another model there.",
             weft_role_name((weft_role)role));
     return weft_error(WEFT_MSG_FILE_NOT_FOUND, WEFT_AT(.file = path),
                       "no folder or file has this name. Give the folder of a model, with its "

@@ -84,7 +84,7 @@ missing_parts_are_named() { # FOLDER
     local folder=$1
     fresh
     rm -r model/$folder
-    reject model-not-found "file=model/$folder" text~=Download --
+    reject model-not-found "file=model/$folder" text~=Download 'text~=weft train' --
     fresh
     rm model/$folder/config.json
     reject model-not-found "file=model/$folder" text~=config.json text~=Download --
