@@ -73,8 +73,7 @@ static void free_program(weft_pooled_encoder *e)
 static weft_status bind_weights(weft_pooled_encoder *e, const char *folder)
 {
     weft_tensors *file;
-    WEFT_TRY(weft_weights_reserve(e->store, e->graph));
-    WEFT_TRY(weft_store_init(e->store, e->graph, 0));
+    WEFT_TRY(weft_weights_prepare(e->store, e->graph));
     WEFT_TRY(weft_key_mapping_open(e->model.family, e->graph, "", folder, &file));
     WEFT_TRY(weft_weights_load(e->store, e->graph, "", file, true));
     return weft_programs_bind(&e->program, 1, e->store, NULL);

@@ -317,6 +317,12 @@ weft_status weft_weights_reserve(weft_store *store, weft_graph *g)
     return WEFT_OK;
 }
 
+weft_status weft_weights_prepare(weft_store *store, weft_graph *g)
+{
+    WEFT_TRY(weft_weights_reserve(store, g));
+    return weft_store_init(store, g, 0);
+}
+
 weft_status weft_weights_lend(weft_store *store, const weft_graph *g, const char *prefix,
                               const weft_tensors *file)
 {

@@ -11,6 +11,8 @@
 /* Adds every missing param of `graph` as zeros, for a caller that loads each one.
  * weft_store_init would draw values that weft_weights_load replaces. */
 weft_status weft_weights_reserve(weft_store *store, weft_graph *graph);
+/* Also adds every missing state, with its initial values. */
+weft_status weft_weights_prepare(weft_store *store, weft_graph *graph);
 /* Fills every param of `graph` whose name begins with `prefix` from `file`, which contains complete
  * tensors. Each rank reads its shard, converts floats to the store's type and dequantizes, a few
  * MiB at a time. One error lists all missing params, all params of another shape or, unless

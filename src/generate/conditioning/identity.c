@@ -247,8 +247,7 @@ static weft_status encode(work *w, weft_identity_condition *l)
 {
     weft_tensors *file;
     WEFT_TRY(WEFT_NEW(l->tokens_data, l->tokens * l->width, "an identity"));
-    WEFT_TRY(weft_weights_reserve(w->store, w->graph));
-    WEFT_TRY(weft_store_init(w->store, w->graph, 0));
+    WEFT_TRY(weft_weights_prepare(w->store, w->graph));
     WEFT_TRY(weft_key_mapping_open(w->model.family, w->graph, "", l->folder, &file));
     WEFT_TRY(weft_weights_load(w->store, w->graph, "", file, false));
     WEFT_TRY(weft_programs_bind(&w->program, 1, w->store, NULL));

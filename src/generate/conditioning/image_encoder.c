@@ -94,8 +94,7 @@ weft_status weft_image_encoder_bind(weft_image_encoder *s)
     weft_tensors *file;
     if (s->bound)
         return WEFT_OK;
-    WEFT_TRY(weft_weights_reserve(s->store, s->graph));
-    WEFT_TRY(weft_store_init(s->store, s->graph, 0));
+    WEFT_TRY(weft_weights_prepare(s->store, s->graph));
     WEFT_TRY(weft_key_mapping_open(s->model.family, s->graph, "", s->folder, &file));
     WEFT_TRY(weft_weights_load(s->store, s->graph, "", file, true));
     WEFT_TRY(weft_programs_bind(&s->program, 1, s->store, NULL));

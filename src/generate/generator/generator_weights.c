@@ -126,8 +126,7 @@ static weft_status load_own(loading *l)
         WEFT_TRY(weft_key_mapping_open(l->model->family, s->graph, prefix, l->folder, &s->file));
         WEFT_TRY(weft_weights_lend(p->parts.store, s->own, prefix, s->file));
     }
-    WEFT_TRY(weft_weights_reserve(p->parts.store, s->own));
-    WEFT_TRY(weft_store_init(p->parts.store, s->own, 0)); /* states */
+    WEFT_TRY(weft_weights_prepare(p->parts.store, s->own));
     return fill_store(l, p->parts.store);
 }
 

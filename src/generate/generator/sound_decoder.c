@@ -157,8 +157,7 @@ weft_status weft_sound_decoder_bind(weft_sound_decoder *d)
     const weft_sound_models *m = d->models;
     d->store = weft_store_create_for(d->backend);
     WEFT_TRY(WEFT_ALLOCATED(d->store, "the decoder of sound"));
-    WEFT_TRY(weft_weights_reserve(d->store, d->graph));
-    WEFT_TRY(weft_store_init(d->store, d->graph, 0));
+    WEFT_TRY(weft_weights_prepare(d->store, d->graph));
     WEFT_TRY(load(d, &m->vae, m->vae_folder));
     WEFT_TRY(load(d, &m->vocoder, m->vocoder_folder));
     return weft_program_bind(d->program, d->store, NULL);

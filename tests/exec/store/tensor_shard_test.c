@@ -322,7 +322,7 @@ Test(part, reserved_params_have_no_initial_values)
     weft_output(other, "w", weft_param(other, "net.weight", WEFT_BF16, shape, ones));
     cr_assert_eq(weft_weights_reserve(store, g), WEFT_OK, "%s", weft_error_message());
     cr_expect_null(weft_store_find(store, "count"));
-    cr_assert_eq(weft_store_init(store, g, 0), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_weights_prepare(store, g), WEFT_OK, "%s", weft_error_message());
     const float *weight = weft_store_find(store, "net.weight")->data,
                 *count = weft_store_find(store, "count")->data;
     for (int i = 0; i < 15; i++) {
