@@ -74,6 +74,7 @@ static weft_status compile(weft_frame_interpolation *n, weft_amt_part part)
     WEFT_TRY(WEFT_ALLOCATED(p->graph && p->store, "the interpolation of frames"));
     weft_amt_build(p->graph, part, n->height, n->width);
     WEFT_TRY(weft_graph_check(p->graph));
+    weft_store_defer_draws(p->store);
     WEFT_TRY(weft_store_init(p->store, p->graph, 0));
     for (int64_t i = 0; i < weft_store_count(p->store); i++)
         WEFT_TRY(load_tensor(n->file, weft_store_at(p->store, i)));

@@ -80,6 +80,7 @@ static weft_status open_lpips(saving_eval *e)
     weft_lpips_build(j->graph, &lpips, x, y, &far);
     weft_output(j->graph, "far", far.all);
     WEFT_GO(weft_graph_check(j->graph));
+    weft_store_defer_draws(j->store);
     WEFT_GO(weft_store_init(j->store, j->graph, 0));
     WEFT_GO(load_lpips(j, trunk, heads));
     WEFT_GO(weft_program_compile(j->graph, &(weft_program_options){0}, &j->program));

@@ -440,10 +440,12 @@ out:
     return status;
 }
 
-/* Fills the store and chooses the activation plans, before the first training stage opens. */
+/* Fills the store and chooses the activation plans, before the first training stage opens. Files
+ * replace most random initial values, so that these are drawn last. */
 static weft_status begin_weights(trainer *t)
 {
     weft_train_context *c = &t->context;
+    weft_store_defer_draws(c->store);
     WEFT_TRY(weft_run_cascades(c->run) ? fill_cascades(t) : weft_initial_weights_fill(c));
     return weft_memory_start_fit(&t->memory, c);
 }

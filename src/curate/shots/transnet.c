@@ -248,6 +248,7 @@ static weft_status set_up(weft_transnet *t, const weft_tensors *weights, const c
     WEFT_TRY(WEFT_ALLOCATED(t->graph && t->store && t->frame, "the shot detector"));
     build(t->graph, &t->config);
     WEFT_TRY(weft_graph_check(t->graph));
+    weft_store_defer_draws(t->store);
     WEFT_TRY(weft_store_init(t->store, t->graph, 0));
     WEFT_TRY(take_weights(t, weights, prefix));
     WEFT_TRY(

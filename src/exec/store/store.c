@@ -24,6 +24,7 @@ struct weft_store {
     const char *const *offload_patterns; /* NULL: none */
     int offload_pattern_count;
     const char *dir;
+    bool defers_draws;
 };
 
 weft_store *weft_store_create_on(const weft_device *device)
@@ -229,6 +230,7 @@ weft_status weft_store_add_like(weft_store *store, const weft_tensor *like, weft
     WEFT_GO(WEFT_ALLOCATED(tensor && copy, "\"%s\"", name));
     *tensor = *like;
     tensor->name = copy;
+    tensor->deferred = (weft_init){0};
     WEFT_GO(reserve_data(store, tensor));
     store->slot[slot_of(store, name)] = store->count + 1;
     store->tensor[store->count++] = tensor;
@@ -260,6 +262,7 @@ weft_status weft_store_alias(weft_store *store, const weft_tensor *of)
     *tensor = *of;
     tensor->name = copy;
     tensor->lent = true;
+    tensor->deferred = (weft_init){0};
     store->slot[slot_of(store, copy)] = store->count + 1;
     store->tensor[store->count++] = tensor;
     return WEFT_OK;
@@ -369,6 +372,7 @@ static weft_status fill(const weft_tensor *tensor, weft_init init, uint64_t key)
                   block = bytes && bytes < BLOCK ? BLOCK / bytes : 1;
     if (!tensor->staging) {
         fill_rows(tensor, init, key, 0, rows, tensor->data);
+        weft_tensor_evict(tensor);
         return WEFT_OK;
     }
     char *values = weft_alloc(block * bytes + 1);
@@ -382,6 +386,11 @@ static weft_status fill(const weft_tensor *tensor, weft_init init, uint64_t key)
 out:
     weft_free(values);
     return status;
+}
+
+static bool is_random(weft_init init)
+{
+    return init.kind == WEFT_INIT_NORMAL || init.kind == WEFT_INIT_UNIFORM;
 }
 
 bool weft_store_keeps(const weft_node *node)
@@ -418,11 +427,32 @@ weft_status weft_store_init_value(weft_store *store, const weft_graph *graph, we
         return WEFT_OK;
     WEFT_TRY(weft_store_add_like(store, &needed, &tensor));
     const weft_init init = ((const weft_attr_source *)node->attr)->init;
-    if (init.kind != WEFT_INIT_ZERO && !store->device->meta) {
-        WEFT_TRY(
-            fill(tensor, init, weft_seed_mix(seed, XXH64(needed.name, strlen(needed.name), 0))));
-        weft_tensor_evict(tensor);
+    const uint64_t key = weft_seed_mix(seed, XXH64(needed.name, strlen(needed.name), 0));
+    if (init.kind == WEFT_INIT_ZERO || store->device->meta)
+        return WEFT_OK;
+    if (store->defers_draws && node->op == WEFT_OP_PARAM && is_random(init)) {
+        tensor->deferred = init;
+        tensor->deferred_key = key;
+        return WEFT_OK;
     }
+    return fill(tensor, init, key);
+}
+
+void weft_store_defer_draws(weft_store *store)
+{
+    store->defers_draws = true;
+}
+
+weft_status weft_store_draw_deferred(weft_store *store, const char *prefix)
+{
+    for (int64_t i = 0; i < store->count; i++) {
+        weft_tensor *tensor = store->tensor[i];
+        if (!is_random(tensor->deferred) || strncmp(tensor->name, prefix, strlen(prefix)) != 0)
+            continue;
+        WEFT_TRY(fill(tensor, tensor->deferred, tensor->deferred_key));
+        tensor->deferred = (weft_init){0};
+    }
+    store->defers_draws = store->defers_draws && prefix[0];
     return WEFT_OK;
 }
 

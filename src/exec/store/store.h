@@ -23,6 +23,10 @@ typedef struct weft_tensor {
     bool pinned; /* offloaded in pinned memory of the host, which is not the store's device */
     bool frozen; /* not trainable */
     bool lent;   /* `data` belongs to another store or a file's map */
+    /* Random initial values that weft_store_draw_deferred draws unless code that fills the tensor
+     * sets .kind to 0 (weft_store_defer_draws). */
+    weft_init deferred;
+    uint64_t deferred_key;
 } weft_tensor;
 
 weft_store *weft_store_create(void);
@@ -48,6 +52,13 @@ weft_status weft_store_alias(weft_store *store, const weft_tensor *tensor);
 /* Adds every missing param and state of `graph` as the shard of the graph's rank, with the initial
  * values that the graph defines. */
 weft_status weft_store_init(weft_store *store, const weft_graph *graph, uint64_t seed);
+/* Lets weft_store_init add params with random initial values as zeros. A caller that loads most of
+ * them, such as by weft_weights_load, then calls weft_store_draw_deferred for the others. Code that
+ * fills every tensor does not call it. */
+void weft_store_defer_draws(weft_store *store);
+/* Draws the deferred initial values of names that begin with `prefix`, bitwise as weft_store_init
+ * does, of tensors that nothing has filled. Prefix "" also ends deferring. */
+weft_status weft_store_draw_deferred(weft_store *store, const char *prefix);
 /* Returns true for params and states, except states in microbatch buffers
  * (weft_attr_source.slot). */
 bool weft_store_keeps(const weft_node *node);

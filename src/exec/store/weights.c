@@ -391,6 +391,8 @@ weft_status weft_weights_load(weft_store *store, const weft_graph *g, const char
             WEFT_GO(copy_in(weft_tensors_find(file, item_name(name, i, buffer)),
                             weft_name_is_stack(name), i, t));
         }
+        if (t)
+            t->deferred = (weft_init){0};
     }
 out:
     weft_tensors_close(file);

@@ -8,10 +8,10 @@
 #include "format/tensors/tensors.h"
 #include "graph/op.h"
 
-/* Adds every missing param of `graph` as zeros, for a caller that loads each one.
- * weft_store_init would draw values that weft_weights_load replaces. */
+/* Adds every missing param of `graph` that is not frozen as zeros, for a caller that loads each
+ * one. weft_store_init would draw values that weft_weights_load replaces. */
 weft_status weft_weights_reserve(weft_store *store, weft_graph *graph);
-/* Also adds every missing state, with its initial values. */
+/* Adds states, too, with their initial values. */
 weft_status weft_weights_prepare(weft_store *store, weft_graph *graph);
 /* Fills every param of `graph` whose name begins with `prefix` from `file`, which contains complete
  * tensors. Each rank reads its shard, converts floats to the store's type and dequantizes, a few

@@ -124,11 +124,13 @@ static weft_status load_encoders(weft_cascade_stage *s)
     const weft_text_conditioning *c = &m->text;
     s->frozen = weft_store_create_for(s->setup.exec->backend);
     WEFT_TRY(WEFT_ALLOCATED(s->frozen, "encoders"));
+    weft_store_defer_draws(s->frozen);
     WEFT_TRY(load(s, WEFT_CASCADE_VAE, 0, m->autoencoder.family->scope, &m->autoencoder,
                   s->setup.run->autoencoder.weights));
     for (int r = 0; r < c->encoders && m->text_precomputed; r++)
         WEFT_TRY(load(s, WEFT_CASCADE_TEXT, r, c->encoder[r].row->encoder, &c->encoder[r].model,
                       weft_run_text(s->setup.run, r)->weights));
+    WEFT_TRY(weft_store_draw_deferred(s->frozen, ""));
     return m->text_precomputed ? weft_tokenizer_set_open(c, &s->tokenizers) : WEFT_OK;
 }
 

@@ -101,6 +101,7 @@ static weft_status copy_in(const weft_tensors *file, const char *name, weft_tens
     const weft_box all = weft_box_whole(&to->whole);
     const weft_status_code status = weft_tensor_put(to, &all, values, WEFT_F32, NULL);
     weft_free(values);
+    to->deferred = (weft_init){0};
     return status;
 }
 

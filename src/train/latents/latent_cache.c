@@ -447,6 +447,8 @@ static weft_status open_encoding(encoding *e, const weft_model *vae, const weft_
     if (!store)
         store = e->store = weft_store_create_on(e->exec->backend->device);
     WEFT_TRY(WEFT_ALLOCATED(store, "the encoder"));
+    if (e->store)
+        weft_store_defer_draws(store);
     WEFT_TRY(bind_encoders(e, store));
     if (e->store && !e->tile.on)
         WEFT_TRY(weft_encoder_load(store, vae->family->scope, vae->family, e->step->whole,
@@ -454,6 +456,7 @@ static weft_status open_encoding(encoding *e, const weft_model *vae, const weft_
     if (e->text_conditioning)
         WEFT_TRY(open_text_encoders(e, store));
     WEFT_TRY(weft_sound_latents_bind(&e->sound, store));
+    WEFT_TRY(weft_store_draw_deferred(store, ""));
     WEFT_TRY(open_rest(e));
     return open_loader(e);
 }

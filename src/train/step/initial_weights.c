@@ -29,12 +29,14 @@ static bool is_initialised(const weft_model *model, const weft_run_model *from)
 }
 
 /* Initialises the parameters in a model's scope with the family's own method. With several ranks,
- * unsharded parameters are initialised in a separate store, and each rank copies its shards. */
+ * unsharded parameters are initialised in a separate store, and each rank copies its shards. The
+ * method may keep drawn values. */
 static weft_status begin_model(weft_train_context *c, const weft_graph *whole, const char *scope,
-                               const weft_model *model)
+                               const char *prefix, const weft_model *model)
 {
     weft_status_code status = WEFT_OK;
     const bool alone = initialises_in_place(&c->exec);
+    WEFT_TRY(weft_store_draw_deferred(c->store, prefix));
     weft_store *store = alone ? c->store : weft_store_create();
     weft_weight *weight = NULL;
     int64_t count = 0, most = 0;
@@ -71,7 +73,7 @@ static weft_status begin_one(weft_train_context *c, const weft_graph *whole, con
     char prefix[64];
     snprintf(prefix, sizeof prefix, "%s.", scope);
     if (!from->weights[0])
-        return is_initialised(model, from) ? begin_model(c, whole, scope, model) : WEFT_OK;
+        return is_initialised(model, from) ? begin_model(c, whole, scope, prefix, model) : WEFT_OK;
     weft_tensors *file;
     WEFT_TRY(weft_key_mapping_open(model->family, whole, prefix, from->weights, &file));
     return weft_weights_load(c->store, whole, prefix, file, partial);
@@ -139,8 +141,8 @@ weft_status weft_initial_weights(weft_train_context *c, const weft_graph *whole)
         WEFT_TRY(begin_one(c, whole, encoder->row->encoder, &encoder->model,
                            weft_run_text(c->run, r), true));
     }
-    WEFT_TRY(weft_step_begin_averages(c->store));
-    return WEFT_OK;
+    WEFT_TRY(weft_store_draw_deferred(c->store, ""));
+    return weft_step_begin_averages(c->store);
 }
 
 int64_t weft_initial_weights_bytes(const weft_run *run, const weft_run_models *m,

@@ -5,8 +5,9 @@
 
 #include "train/step/train_context.h"
 
-/* Loads or initialises all trained models. `whole`: the unsharded graph of a step, whose parameters
- * the store has. Sets the EMA states. */
+/* Loads or initialises all trained models, and draws the deferred initial values of other
+ * parameters. `whole`: the unsharded graph of a step, whose parameters the store has. Sets the EMA
+ * states. */
 weft_status weft_initial_weights(weft_train_context *context, const weft_graph *whole);
 /* Bytes that weft_initial_weights reserves besides the store: with several ranks, a model that its
  * family initialises is built unsharded. `whole` as in weft_initial_weights. */

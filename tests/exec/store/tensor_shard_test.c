@@ -309,6 +309,75 @@ Test(part, names_in_files_tell_what_part_they_hold)
     cr_expect_eq(weft_remove_tree(folder), WEFT_OK);
 }
 
+/* Fills `store` with initial values of `seed`, then net.a from the folder, if it is named. */
+static weft_status_code fill_and_load(rank_job *j, weft_store *store, const char *folder,
+                                      uint64_t seed)
+{
+    weft_tensors *file;
+    WEFT_TRY(WEFT_ALLOCATED(store, "a store"));
+    WEFT_TRY(weft_store_init(store, j->graph, seed));
+    if (!folder)
+        return WEFT_OK;
+    WEFT_TRY(weft_tensors_open(folder, &file));
+    return weft_weights_load(store, j->graph, "net.a.", file, false);
+}
+
+static int64_t bytes_of(const weft_tensor *t)
+{
+    return weft_shape_count(&t->shape) * weft_dtype_bytes(t->dtype);
+}
+
+static bool is_zero(const weft_tensor *t)
+{
+    const unsigned char *data = t->data;
+    for (int64_t i = 0; i < bytes_of(t); i++)
+        if (data[i])
+            return false;
+    return true;
+}
+
+/* Compares deferred draws with immediate ones: net.a from a file, net.b drawn by name. */
+static weft_status_code defer_and_load(rank_job *j)
+{
+    weft_store *other = weft_store_create(), *store = weft_store_create();
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(make(j));
+    WEFT_GO(fill_and_load(j, other, NULL, SEED + 1));
+    WEFT_GO(weft_weights_save(other, j->comm, j->graph, "net.a.", j->folder, "model", WEFT_F32, 0));
+    WEFT_GO(weft_comm_barrier(j->comm));
+    WEFT_GO(WEFT_ALLOCATED(store, "a store"));
+    weft_store_defer_draws(store);
+    WEFT_GO(fill_and_load(j, store, j->folder, SEED));
+    cr_expect(is_zero(weft_store_find(store, "net.b.weight")), "drawn early");
+    cr_expect(is_zero(weft_store_find(store, "net.b.bias")), "drawn early");
+    cr_expect(!is_zero(weft_store_find(store, "adamw.a")), "a state is not deferred");
+    WEFT_GO(weft_store_draw_deferred(store, "net.b.w"));
+    cr_expect(is_zero(weft_store_find(store, "net.b.bias")), "of another name");
+    WEFT_GO(weft_store_draw_deferred(store, ""));
+    WEFT_GO(fill_and_load(j, j->store, j->folder, SEED));
+    for (int64_t i = 0; i < weft_store_count(j->store); i++) {
+        const weft_tensor *a = weft_store_at(j->store, i), *b = weft_store_find(store, a->name);
+        cr_expect_eq(memcmp(a->data, b->data, (size_t)bytes_of(a)), 0, "rank %d: %s", j->rank,
+                     a->name);
+    }
+out:
+    weft_store_free(other);
+    weft_store_free(store);
+    return status;
+}
+
+Test(part, deferred_initial_values_are_drawn_unless_a_file_has_them)
+{
+    char folder[64];
+    rank_job many[MAX_RANKS];
+    for (int m = -1; m < MESHES; m++) {
+        const int ranks =
+            on_ranks(m < 0 ? "dp=1" : meshes[m], fresh_folder(folder), defer_and_load, many);
+        release(many, ranks);
+        cr_expect_eq(weft_remove_tree(folder), WEFT_OK);
+    }
+}
+
 /* Reserved params are not drawn: params whose initial value is 1 stay 0, and a state has its own
  * value. A param of another type in the store is an error. */
 Test(part, reserved_params_have_no_initial_values)
