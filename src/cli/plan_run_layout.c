@@ -44,7 +44,7 @@ static weft_status plan(const weft_args *args, weft_arena *arena, const char *pa
     if (text.len)
         weft_buf_printf(&text, "\n");
     WEFT_TRY(weft_plan_ranks(args, all_of(&cluster), 1 << 16, &p.ranks));
-    WEFT_TRY(weft_process_memory_measure(&run, NULL, &process));
+    WEFT_TRY(weft_process_memory_measure(&run, NULL, p.ranks, &process));
     p.process_bytes = weft_process_memory_sum(process);
     p.limit = memory ? memory : weft_cluster_rank_memory(&cluster, p.ranks);
     p.arena = arena;

@@ -9,18 +9,22 @@
 
 #include "base/fs.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "comm/coll_tuner.h"
 #include "comm/link_model.h"
 #include "comm/rank_map.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <mpi.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -389,4 +393,54 @@ out:
     weft_free(t->peer);
     weft_free(t);
     return status;
+}
+
+/* ---- memory of MPI -------------------------------------------------------------------------- */
+
+/* Starts MPI in a child process. An MPI that cannot start ends its process. */
+static bool mpi_can_start(void)
+{
+    enum { MOST_SECONDS = 30 };
+    int state = 0;
+    const pid_t child = fork();
+    if (child == 0) {
+        const int none = open("/dev/null", O_WRONLY | O_CLOEXEC);
+        if (none < 0 || dup2(none, STDOUT_FILENO) < 0 || dup2(none, STDERR_FILENO) < 0)
+            _exit(1);
+        alarm(MOST_SECONDS);
+        if (start_mpi() != WEFT_OK)
+            _exit(1);
+        MPI_Finalize();
+        _exit(0);
+    }
+    while (child > 0 && waitpid(child, &state, 0) < 0)
+        if (errno != EINTR)
+            return false;
+    return child > 0 && WIFEXITED(state) && WEXITSTATUS(state) == 0;
+}
+
+static int64_t mpi_bytes; /* written once */
+
+static void measure_mpi(void)
+{
+    if (!mpi_can_start())
+        return;
+    if (start_mpi() != WEFT_OK) {
+        weft_error_clear();
+        return;
+    }
+    weft_memory_trim();
+    mpi_bytes = weft_memory_resident();
+    MPI_Finalize();
+    weft_memory_trim();
+    mpi_bytes -= weft_memory_resident();
+}
+
+int64_t weft_comm_mpi_bytes(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    if (launched_ranks() > 1)
+        return 0;
+    pthread_once(&once, measure_mpi);
+    return mpi_bytes;
 }

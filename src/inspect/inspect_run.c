@@ -429,7 +429,7 @@ static weft_status open_rank(inspection *w)
     WEFT_TRY(WEFT_ARENA_NEW(w->arena, w->encoded, w->run->train_stages.count, "the report"));
     if (weft_latents_encoded(w->run, &w->models, w->encoded) == WEFT_OK) /* else no data yet */
         w->exec.encoded = w->encoded;
-    return weft_process_memory_measure(w->run, w->exec.encoded, &w->process);
+    return weft_process_memory_measure(w->run, w->exec.encoded, ranks, &w->process);
 }
 
 /* Applies memory.limit. Drops the programs that were planned before, because their memory

@@ -288,7 +288,8 @@ static weft_status process_bytes(const run_to_time *r, const bool *encoded, int6
         *bytes = *bytes > 0 ? *bytes : 0;
         return WEFT_OK;
     }
-    WEFT_TRY(weft_process_memory_measure(&r->run, encoded, &process));
+    WEFT_TRY(
+        weft_process_memory_measure(&r->run, encoded, weft_comm_ranks(r->p->exec.comm), &process));
     *bytes = weft_process_memory_sum(process);
     return WEFT_OK;
 }

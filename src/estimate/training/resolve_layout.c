@@ -30,7 +30,7 @@ static weft_status begin(chooser *c)
     WEFT_TRY(weft_run_cluster(p->arena, c->run, "local", &c->cluster, c->name));
     p->run = c->run;
     p->cluster = &c->cluster;
-    WEFT_TRY(weft_process_memory_measure(c->run, NULL, &process));
+    WEFT_TRY(weft_process_memory_measure(c->run, NULL, p->ranks, &process));
     p->process_bytes = weft_process_memory_sum(process);
     return WEFT_OK;
 }

@@ -50,7 +50,7 @@ static weft_status estimate_layout(const weft_run *run, const char *path,
     WEFT_TRY(WEFT_ARENA_NEW(arena, encoded, run->train_stages.count, "the estimate"));
     if (weft_latents_encoded(run, models, encoded) == WEFT_OK) /* else no data yet */
         p.encoded = encoded;
-    WEFT_TRY(weft_process_memory_measure(run, p.encoded, &process));
+    WEFT_TRY(weft_process_memory_measure(run, p.encoded, p.ranks, &process));
     p.process_bytes = weft_process_memory_sum(process);
     WEFT_TRY(weft_stored_activations_load(run->out, &stored));
     const weft_status_code status = weft_layout_estimate_run(&p, &out->layout);

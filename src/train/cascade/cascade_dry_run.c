@@ -109,7 +109,7 @@ static weft_status plan_all(dry *d, int ranks)
     ranks = ranks ? ranks : (int)weft_cluster_devices(&d->cluster);
     WEFT_TRY(weft_cascades_check(&run->cascades, &run->parallel, ranks, d->path));
     WEFT_TRY(weft_run_models_read(run, d->path, &d->models));
-    WEFT_TRY(weft_process_memory_measure(run, NULL, &d->process));
+    WEFT_TRY(weft_process_memory_measure(run, NULL, ranks, &d->process));
     d->exec = weft_exec_config_of(run, &d->models);
     WEFT_TRY(weft_parallel_mesh(&run->parallel, ranks, d->path, &d->exec.mesh));
     WEFT_TRY(weft_comm_open_single(ranks, 0, &d->exec.comm));

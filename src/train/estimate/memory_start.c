@@ -81,7 +81,8 @@ weft_status weft_memory_start_measure(weft_memory_start *m, weft_train_context *
         WEFT_TRY(weft_fit_rates_measure(c->run, c->exec.backend, &m->rates));
         c->exec.fit_rates = &m->rates;
     }
-    return weft_process_memory_measure(c->run, m->encoded, &m->process);
+    return weft_process_memory_measure(c->run, m->encoded, weft_comm_ranks(c->exec.comm),
+                                       &m->process);
 }
 
 /* Chooses the activation plans, starting from the plan of the run folder. */

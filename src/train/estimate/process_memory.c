@@ -1,5 +1,6 @@
 #include "train/estimate/process_memory.h"
 
+#include "comm/comm_mpi.h"
 #include "data/decoder_memory.h"
 #include "exec/execute.h"
 #include "exec/measure_products.h"
@@ -121,12 +122,13 @@ static weft_status measure_decoders(const weft_run *run, const bool *encoded, in
     return WEFT_OK;
 }
 
-weft_status weft_process_memory_measure(const weft_run *run, const bool *encoded,
+weft_status weft_process_memory_measure(const weft_run *run, const bool *encoded, int ranks,
                                         weft_process_memory *memory)
 {
     const weft_backend *backend = weft_backend_find(run->backend);
     const bool bf16 = run->precision == WEFT_PRECISION_BF16;
     double gflops;
+    int64_t mpi = 0;
     *memory = (weft_process_memory){0};
     if (!backend->device->meta) {
         WEFT_TRY(weft_measure_gemm(backend, WEFT_F32, 0, &gflops));
@@ -134,8 +136,9 @@ weft_status weft_process_memory_measure(const weft_run *run, const bool *encoded
             WEFT_TRY(weft_measure_gemm(backend, WEFT_BF16, 0, &gflops));
         WEFT_TRY(run_step(run, backend));
         WEFT_TRY(measure_decoders(run, encoded, &memory->decoders));
+        mpi = ranks > 1 ? weft_comm_mpi_bytes() : 0;
     }
     weft_memory_trim();
-    memory->resident = weft_memory_resident() + WEFT_PROCESS_GROWS;
+    memory->resident = weft_memory_resident() + mpi + WEFT_PROCESS_GROWS;
     return WEFT_OK;
 }

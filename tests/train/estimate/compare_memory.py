@@ -1,8 +1,9 @@
-"""Compares the predicted, reserved and measured memory of a run. usage: compare_memory.py WEFT NAME CONFIG [OPTIONS...]"""
-import json, re, resource, subprocess, sys
+"""Compares the predicted, reserved and measured memory of a run. usage: compare_memory.py WEFT NAME CONFIG [OPTIONS...]
+MPIRUN: command that starts the ranks of the run; unset for one rank"""
+import json, os, re, resource, subprocess, sys
 weft, name, *args = sys.argv[1:]
 def told(text):
-    value, unit = re.search(r"^memory: at most ([0-9.]+) ([KMG]iB)", text, re.M).groups()
+    value, unit = re.search(r"^memory(?: of a rank)?: at most ([0-9.]+) ([KMG]iB)", text, re.M).groups()
     return float(value) * {"KiB": 2**-10, "MiB": 1, "GiB": 1024}[unit]
 def values(text, kind, key=None):
     lines = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
@@ -10,7 +11,7 @@ def values(text, kind, key=None):
 def program(text, pattern):
     return re.search(pattern, text, re.M).group(1)
 inspect = subprocess.run([weft, "inspect", "graph", *args], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-train = subprocess.run([weft, "train", *args], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+train = subprocess.run([*os.environ.get("MPIRUN", "").split(), weft, "train", *args], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 if inspect.returncode or train.returncode:
     sys.exit(inspect.stdout + train.stdout)
 peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Predicted, reserved and measured memory. The predicted peak is that of the process within 5 %, with
 # and without latents to encode, in f32 and bf16, for a transformer and an autoencoder. `weft inspect
-# graph` predicts the same peak as the run. States that memory.optimizer_states: offload cannot offload
+# graph` predicts the same peak as the run, also on two ranks. States that memory.optimizer_states: offload cannot offload
 # are reported, and its folder is tested before the first step.
 source "$SRC/tests/train/common.sh"
 . "$SRC/tests/messages.sh"
@@ -24,6 +24,9 @@ check "prediction of latents cached" predicted "latents cached" wide.yaml --set 
 check "prediction of bf16" predicted "bf16" wide.yaml --set out=runs/bf16 --set precision=bf16
 check "prediction of a small run" predicted "a small run" little.yaml --set data.latents=little-latents
 check "prediction of autoencoder" predicted "autoencoder" vae.yaml --set out=runs/vae2 --set stages.0.steps=3 --set stages.0.height=64 --set stages.0.width=64 --set autoencoder.config.base_dim=16
+# Two ranks, whose processes have MPI in addition.
+predicted_on_ranks() { MPIRUN="$MPIRUN --oversubscribe -n 2" predicted "two ranks" little.yaml --set out=runs/two --set parallel.dp=2 --set data.latents=little-latents; }
+[ -z "$MPIRUN" ] || check predicted_on_ranks
 # The graph of self-forcing has a call of the student for each step of each block.
 cp -r runs/cached/model/transformer causal
 sed -i 's/"WanTransformer3DModel"/"CausalWanTransformer3DModel", "num_frames_per_block": 1/' causal/config.json
