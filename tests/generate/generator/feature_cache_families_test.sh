@@ -140,6 +140,7 @@ eval_cache_measures_gain_and_loss() {
     "$WEFT" eval savings --model "$golden/flux" --prompts prompts.txt --frames 1 --height 64 --width 96 --steps 6 --setting feature-cache=block:0 \
         --setting "feature-cache=every:2,warm=0" --setting "sampler=unipc steps=3" --setting precision=bf16 \
         --setting weights=int8 --json table.json >table.log 2>&1 || { cat table.log; fail "weft eval savings"; }
+    [ "$(count_messages table.log job-report key=warm-up)" = 1 ] || { cat table.log; fail "the first timing has the start-up"; }
     python3 -S - <<'PY' || { cat table.log; fail "the results of weft eval savings"; }
 import json
 t = json.load(open("table.json"))
