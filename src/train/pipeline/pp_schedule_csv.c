@@ -118,7 +118,7 @@ static weft_status finish(csv *c, weft_pp_schedule *table)
                            " microbatches need %" PRId64,
                            c->count, c->pp_stages, c->microbatches,
                            (c->split ? 3 : 2) * c->pp_stages * c->microbatches));
-    status = weft_pp_schedule_from_order(&(weft_pp_schedule){.name = "loaded",
+    status = weft_pp_schedule_from_order(&(weft_pp_schedule){.name = weft_path_base(c->path),
                                                              .devices = c->devices,
                                                              .pp_stages = c->pp_stages,
                                                              .microbatches = c->microbatches,
@@ -127,6 +127,8 @@ static weft_status finish(csv *c, weft_pp_schedule *table)
                                                              .task = c->task,
                                                              .task_count = c->count},
                                          table);
+    if (status == WEFT_OK)
+        table->name = "loaded";
     if (status == WEFT_E_INTERNAL) { /* the order of the file is wrong */
         char why[600];
         snprintf(why, sizeof why, "%s", weft_error_text());

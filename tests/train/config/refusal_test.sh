@@ -112,7 +112,7 @@ echo '{' >torn.json
 refuse '*' text~=torn.json: text~=parallel.cascades.cluster: 'text~=Give local, a preset, or a file that `weft profile` wrote' -- dit.yaml --dry-run \
     --set autoencoder.weights=runs/vae/model/vae --set out=runs/new/none --set 'parallel.cascades={plan: every-iteration, cluster: torn.json}'
 printf '0F0,0B0,0F1,0B1\n1B0,1F0,1F1,1B1\n' >deadlock.csv
-two '*' 'text~=deadlock.csv: schedule' text~=deadlocks 'text~=Write each task' -- dit.yaml --set autoencoder.weights=runs/vae/model/vae --set out=runs/new/none \
+two '*' 'text~=schedule deadlock.csv deadlocks' 'text~=Write each task' -- dit.yaml --set autoencoder.weights=runs/vae/model/vae --set out=runs/new/none \
     --set transformer.config.num_layers=4 --set parallel.pp=2 --set parallel.schedule=deadlock.csv
 two '*' text~=torn.json: text~=parallel.cascades.cluster: -- dit.yaml --set autoencoder.weights=runs/vae/model/vae --set out=runs/new/none \
     --set 'parallel.cascades={plan: every-iteration, cluster: torn.json}'
