@@ -66,6 +66,8 @@ static weft_status find_encoded(weft_memory_start *m, weft_train_context *c)
     weft_comm_set_busy(comm, "looking for cached latents");
     if (c->is_rank0)
         status = weft_latents_encoded(c->run, &c->models, m->encoded);
+    if (c->is_rank0 && status == WEFT_OK) /* before hours of earlier stages */
+        status = weft_latents_check_writable(c->run, &c->models, m->encoded);
     weft_comm_set_busy(comm, NULL);
     c->exec.encoded = m->encoded;
     WEFT_TRY(status);

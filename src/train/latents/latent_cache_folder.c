@@ -515,9 +515,25 @@ static weft_status is_complete(const weft_run *run, const weft_run_models *model
     return weft_latent_cache_has(folder, COMPLETE, complete);
 }
 
-/* Whether the caches of the further data sets are complete. */
-static weft_status are_pairs_complete(const weft_run *run, const weft_run_models *models,
-                                      const weft_train_stage *train_stage, bool *complete)
+/* A cache that is not complete can be written. *complete does not change. */
+static weft_status check_missing(const weft_run *run, const weft_run_models *models,
+                                 const weft_train_stage *train_stage, bool *complete)
+{
+    char folder[512];
+    bool finished;
+    int64_t samples;
+    (void)complete;
+    WEFT_TRY(weft_latent_cache_folder(run, models, train_stage, folder));
+    WEFT_TRY(weft_latent_cache_inspect(folder, false, &finished, &samples));
+    return finished ? WEFT_OK : weft_latent_cache_check_writable(folder, samples);
+}
+
+/* Calls `check` for the caches of the further data sets, while *complete is true. */
+static weft_status
+check_pairs(const weft_run *run, const weft_run_models *models, const weft_train_stage *train_stage,
+            weft_status (*check)(const weft_run *run, const weft_run_models *models,
+                                 const weft_train_stage *train_stage, bool *complete),
+            bool *complete)
 {
     weft_run_pair pair[WEFT_RUN_PAIRS];
     const int pairs = weft_run_pairs_of(run, models, pair);
@@ -528,28 +544,55 @@ static weft_status are_pairs_complete(const weft_run *run, const weft_run_models
         const weft_run second = weft_run_pair_run(run, &pair[i]);
         const weft_run_models second_models = weft_run_pair_models(models, &pair[i]);
         WEFT_TRY(weft_run_pair_stage(run, &pair[i], train_stage, &own));
-        const weft_status_code status = is_complete(&second, &second_models, &own, complete);
+        const weft_status_code status = check(&second, &second_models, &own, complete);
         weft_run_pair_stage_free(&pair[i], &own);
         WEFT_TRY(status);
     }
     return WEFT_OK;
 }
 
+/* The folder of all caches. Returns false if the run has none, or the path is too long. */
+static bool find_root(const weft_run *run, const weft_run_models *models, char root[512])
+{
+    const int length = run->data.latents[0] ? snprintf(root, 512, "%s", run->data.latents)
+                                            : snprintf(root, 512, "%s/latents", run->out);
+    return weft_run_trains_denoiser(models) && run->data.samples_from != WEFT_FROM_PIXELS &&
+           length < 512;
+}
+
 weft_status weft_latents_encoded(const weft_run *run, const weft_run_models *models, bool *encoded)
 {
     char root[512];
-    const int length = run->data.latents[0] ? snprintf(root, sizeof root, "%s", run->data.latents)
-                                            : snprintf(root, sizeof root, "%s/latents", run->out);
     for (int64_t i = 0; i < run->train_stages.count; i++)
         encoded[i] = false;
-    if (!weft_run_trains_denoiser(models) || run->data.samples_from == WEFT_FROM_PIXELS ||
-        length >= (int)sizeof root || !(weft_location_is_remote(root) || weft_path_is_dir(root)))
+    if (!find_root(run, models, root) || !(weft_location_is_remote(root) || weft_path_is_dir(root)))
         return WEFT_OK;
     for (int64_t i = 0; i < run->train_stages.count; i++) {
         const weft_train_stage *train_stage = (const weft_train_stage *)run->train_stages.item + i;
         WEFT_TRY(is_complete(run, models, train_stage, &encoded[i]));
         if (encoded[i])
-            WEFT_TRY(are_pairs_complete(run, models, train_stage, &encoded[i]));
+            WEFT_TRY(check_pairs(run, models, train_stage, is_complete, &encoded[i]));
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_latents_check_writable(const weft_run *run, const weft_run_models *models,
+                                        const bool *encoded)
+{
+    char root[512];
+    if (!find_root(run, models, root) || weft_latent_cache_check_writable(root, 0) == WEFT_OK)
+        return WEFT_OK;
+    weft_error_clear(); /* a cache in the folder may be writable, or not be needed */
+    for (int64_t i = 0; i < run->train_stages.count; i++) {
+        const weft_train_stage *train_stage = (const weft_train_stage *)run->train_stages.item + i;
+        bool all = true;
+        if (encoded[i])
+            continue;
+        weft_status_code status = check_missing(run, models, train_stage, &all);
+        if (status == WEFT_OK)
+            status = check_pairs(run, models, train_stage, check_missing, &all);
+        if (status != WEFT_OK)
+            return weft_error_add(status, "Stage %" PRId64 " of the run needs the latents", i);
     }
     return WEFT_OK;
 }

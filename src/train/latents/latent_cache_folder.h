@@ -14,6 +14,9 @@ weft_status weft_latent_cache_folder(const weft_run *run, const weft_run_models 
 /* Sets encoded[] by training stage: its cache is marked as complete. All false if the run caches no
  * latents. */
 weft_status weft_latents_encoded(const weft_run *run, const weft_run_models *models, bool *encoded);
+/* Whether the latents that are not `encoded` can be written. The error names the training stage. */
+weft_status weft_latents_check_writable(const weft_run *run, const weft_run_models *models,
+                                        const bool *encoded);
 /* The tiles in which clips are encoded (autoencoder.tile). */
 weft_tile weft_latent_tile(const weft_run *run);
 

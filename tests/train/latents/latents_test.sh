@@ -192,7 +192,8 @@ a_read_only_cache_is_used() {
         done
         losses runs/ro1 | diff whole.losses - || fail "other losses with a read-only cache"
         "$WEFT" train dit.yaml $one --set data.latents=ro/cache --set stages.1.frames=1 --set out=runs/no >no.log 2>&1 && fail "latents of other sizes in a read-only cache"
-        has_message no.log file-io file=ro/cache key=data.latents 'text~=(in ro/cache/' 'text~=cannot be written: Read-only' || fail "missing latents are not named"
+        has_message no.log file-io file=ro/cache key=data.latents 'text~=(in ro/cache/' 'text~=cannot be written: Read-only' 'text~=Stage 1 ' || fail "missing latents are not named"
+        [ ! -s runs/no/metrics.jsonl ] || fail "missing latents of stage 1 are found after stage 0"
         mount -o remount,rw ro
         rm "$(ls ro/cache/*/train-0000-*.tar | head -1)"
         mount -o remount,ro ro
