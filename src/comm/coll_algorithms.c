@@ -125,6 +125,22 @@ out:
     return status;
 }
 
+/* Seconds that the algorithm takes at least: 0, or of the messages that a rank sends to all others
+ * in sequence. */
+static double least_seconds(weft_algorithm algorithm, weft_comm_op op, const weft_span *span,
+                            const weft_link_costs *costs)
+{
+    const bool sums = op == WEFT_COMM_ALL_REDUCE || op == WEFT_COMM_REDUCE_SCATTER;
+    const double near =
+        costs->message[0] < costs->message[1] ? costs->message[0] : costs->message[1];
+    const int inside = span->per_node ? span->per_node : span->ranks;
+    if ((algorithm != WEFT_ALGORITHM_PAIRWISE && algorithm != WEFT_ALGORITHM_RING) ||
+        !(sums || op == WEFT_COMM_ALL_GATHER || op == WEFT_COMM_ALL_TO_ALL))
+        return 0;
+    const double rounding = 1 - 1e-9; /* of the sum over thousands of rounds */
+    return rounding * ((inside - 1) * near + (span->ranks - inside) * costs->message[1]);
+}
+
 weft_status weft_algorithm_choose(weft_comm_op op, const weft_span *span, int64_t bytes,
                                   bool is_16bit, const weft_link_costs *costs,
                                   weft_algorithm *algorithm, double *seconds)
@@ -134,14 +150,18 @@ weft_status weft_algorithm_choose(weft_comm_op op, const weft_span *span, int64_
         if (weft_algorithm_fits((weft_algorithm)a, op, span, bytes, is_16bit) && !fitting++)
             *algorithm = (weft_algorithm)a;
     double best = -1;
-    for (int a = 0; a < WEFT_ALGORITHM_COUNT && fitting > 1; a++) {
+    /* Schedules with a step per rank come last: few of thousands of ranks are made. */
+    for (int i = 0; i < 2 * WEFT_ALGORITHM_COUNT && fitting > 1; i++) {
+        const weft_algorithm a = (weft_algorithm)(i % WEFT_ALGORITHM_COUNT);
+        const double least = least_seconds(a, op, span, costs);
         double cost;
-        if (!weft_algorithm_fits((weft_algorithm)a, op, span, bytes, is_16bit))
+        if ((least > 0) != (i >= WEFT_ALGORITHM_COUNT) || (best >= 0 && least > best) ||
+            !weft_algorithm_fits(a, op, span, bytes, is_16bit))
             continue;
-        WEFT_TRY(weft_algorithm_cost((weft_algorithm)a, op, span, bytes, costs, &cost));
-        if (best < 0 || cost < best) {
+        WEFT_TRY(weft_algorithm_cost(a, op, span, bytes, costs, &cost));
+        if (best < 0 || cost < best || (cost == best && a < *algorithm)) {
             best = cost;
-            *algorithm = (weft_algorithm)a;
+            *algorithm = a;
         }
     }
     if (fitting == 1 && seconds)
