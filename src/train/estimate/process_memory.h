@@ -36,8 +36,8 @@ static inline int64_t weft_process_memory_sum(weft_process_memory m)
 }
 
 /* Measures the process. `encoded`: training stages whose latents are cached; a run decodes clips
- * unless all are (NULL: none). `ranks`: of the run. With more than one, the memory of MPI is included,
- * which a process without mpirun has not started. */
+ * unless all are (NULL: none). `ranks`: of the run. With more than one, the memory of MPI is
+ * included, which a process without mpirun has not started. */
 weft_status weft_process_memory_measure(const weft_run *run, const bool *encoded, int ranks,
                                         weft_process_memory *memory);
 
