@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/path_stamp.h"
 #include "plan/cluster/cluster.h"
+#include "serve/device_check.h"
 #include "serve/http_server.h"
 #include "serve/learned_store.h"
 #include "serve/served_files.h"
@@ -233,6 +234,7 @@ weft_status weft_serve_run(const weft_serve_options *o)
     pthread_cond_init(&s->job_ended, NULL);
     signal(SIGPIPE, SIG_IGN);
     WEFT_GO(check_options(o));
+    WEFT_GO(weft_serve_check_device(o->backend));
     s->shares = !strcmp(o->policy, SHARE);
     s->group_count = s->shares ? WEFT_SERVE_GROUPS : 1;
     s->rules =

@@ -277,8 +277,8 @@ def tls_protects_the_connection():
 
 
 def options_are_checked():
-    def refused(id, *options):
-        out = subprocess.run([WEFT, "serve", *options], capture_output=True, text=True, env=dict(os.environ, WEFT_LOG_FORMAT="json"))
+    def refused(id, *options, **env):
+        out = subprocess.run([WEFT, "serve", *options], capture_output=True, text=True, env=dict(os.environ, WEFT_LOG_FORMAT="json", **env))
         errors = [json.loads(line)["id"] for line in out.stderr.splitlines() if '"error"' in line]
         assert out.returncode in (1, 2) and errors == [id], (options, out)
     model = ("--model", MODEL, "--state", "state")
@@ -287,6 +287,7 @@ def options_are_checked():
     refused("option-conflict", *model, "--model", MODEL)
     refused("server-token", *model, "--listen", "0.0.0.0:0")
     refused("option-invalid", *model, "--policy", "sjf")
+    refused("gpu-driver", *model, "--backend", "cuda", WEFT_CUDA_LIBRARY=os.path.abspath("absent.so"))
     refused("option-invalid", *model, "--lora", "a/b=x")
     refused("model-not-found", *model, "--lora", "style=nowhere")
     refused("option-invalid", *model, "--listen", "localhost")
