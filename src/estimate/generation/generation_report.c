@@ -2,6 +2,8 @@
 
 #include "plan/ops/rates.h"
 
+#include <string.h>
+
 static void print_seconds(const char *name, double seconds, const char *note, weft_buf *out)
 {
     char text[32];
@@ -37,7 +39,12 @@ void weft_generation_report_print(const weft_generation_estimator *estimator, co
     weft_buf_printf(out, "\n  %-24s %14" PRId64 "  denoisers\n", "parameters", e->parameters);
     weft_buf_printf(out, "  %-24s %14" PRId64 "  text encoders\n", "", e->text_parameters);
     weft_buf_printf(out, "  %-24s %14.4g  per rank\n", "FLOPs per step", e->flops);
-    print_seconds("seconds per step", e->step, "mean of all steps", out);
+    const char *rule = estimator->options->cache;
+    const bool cached = rule && strcmp(rule, "off") != 0;
+    print_seconds("seconds per step", e->step,
+                  cached ? "mean of all steps, if the feature cache skips nothing"
+                         : "mean of all steps",
+                  out);
     print_seconds("  compute", e->compute, "", out);
     print_seconds("  exposed communication", e->exposed, "", out);
     if (e->hidden > 0)

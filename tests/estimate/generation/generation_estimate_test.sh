@@ -75,6 +75,8 @@ scale = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 peaks = [float(n) * scale[u] for m in logs for n, u in re.findall(r"peak ([0-9.]+) (.iB)", m)]
 assert any(abs(windows["peak_bytes"] / p - 1) < 0.01 for p in peaks), (windows["peak_bytes"], peaks)
 P
+    "$WEFT" estimate --model model "${size[@]}" --steps 4 --feature-cache every:2 >cached.txt || fail "a feature cache"
+    grep -q "if the feature cache skips nothing" cached.txt || fail "the seconds of a feature cache are not explained: $(cat cached.txt)"
     for option in "--frame-lag 2" "--reasoning-steps 2" "--window-mode history"; do
         # shellcheck disable=SC2086 # an option and its value
         "$WEFT" estimate --model model "${size[@]}" $option >refused.log 2>&1 && fail "$option"
